@@ -1,0 +1,1 @@
+"""The command line: a shell around commands that plugins declare as data."""

@@ -1,0 +1,79 @@
+"""What a plugin gives to a session: detectors, extra signals, extra state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from .issue import Issue
+    from .records import StepRecord
+    from .rule import Rule
+
+__all__ = ["Detector", "FactSource", "Finisher", "Signal", "StateProvider"]
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Decides rules over step records. A small class over numbers: no hook, no file, no clock."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that this detector can report."""
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge one optimizer step.
+
+        Runs in the training loop: O(1), no logging, no formatting unless something is wrong.
+        """
+
+
+@runtime_checkable
+class Finisher(Protocol):
+    """A detector that also judges the whole run when the session finishes."""
+
+    def finish(self) -> Iterable[Issue]:
+        """Judge what could only be known at the end."""
+
+
+@runtime_checkable
+class FactSource(Protocol):
+    """Where step records come from: a live loop, a callback, a log file, a captured run."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it, e.g. ``"live loop"`` or ``"metrics.csv"``."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Names of the signals and facts that this source can give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A scalar that a plugin can compute from a live loop.
+
+    Attributes:
+        name: name of the signal in :class:`StepRecord`.
+        target: ``"module:attribute"`` of the function that computes it.
+        unit: unit of the value.
+    """
+
+    name: str
+    target: str
+    unit: str = ""
+
+
+class StateProvider(Protocol):
+    """State outside the model and the optimizer that a capture must save and restore."""
+
+    @property
+    def name(self) -> str:
+        """Name of the component in the captured run."""
+
+    def capture(self) -> Mapping[str, object]:
+        """Return the state as nested mappings of tensors and scalars."""
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Undo to a captured state."""

@@ -1,0 +1,51 @@
+"""How a text report looks: colour, width, detail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..severity import Severity
+
+__all__ = ["Style", "printable"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CODES: Mapping[str, str] = {
+    "bold": "1",
+    "dim": "2",
+    "critical": "1;31",
+    "high": "31",
+    "medium": "33",
+    "low": "36",
+    "info": "34",
+    "good": "32",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """Look of a text report.
+
+    Attributes:
+        color: use ANSI colours.
+        verbose: 0 for the verdicts, 1 to add evidence of lesser use and rules not evaluated.
+        width: columns.
+    """
+
+    color: bool = False
+    verbose: int = 0
+    width: int = 100
+
+    def paint(self, text: str, name: str) -> str:
+        """Return ``text`` in a named colour, or as it is."""
+        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self.color and text else text
+
+    def severity(self, severity: Severity) -> str:
+        """Return the severity's name, padded and coloured."""
+        return self.paint(f"{severity.name:<8}", severity.label)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without control characters: names from a model must not steer a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
