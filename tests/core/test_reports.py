@@ -7,11 +7,11 @@ from nabla_core import Location, Quantity, Severity
 from nabla_core.errors import InputError, ReportFormatError
 from nabla_core.files import check_writable, read_text, write_text
 from nabla_core.issue import Reproduction
+from nabla_core.problem import Problem
 from nabla_core.report import (
     AllowedIssue,
     Cause,
     NotEvaluated,
-    Problem,
     Report,
     RunInfo,
     Section,

@@ -7,7 +7,6 @@ Use ``from nabla import check``; there are no submodules to import.
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 import nabla_core
@@ -54,12 +53,13 @@ def __getattr__(name: str) -> object:
         return getattr(nabla_core, name)
     if name.startswith("_"):
         raise AttributeError(f"module 'nabla' has no attribute {name!r}")
-    for point in metadata.entry_points(group=_GROUP, name=name):
-        found: object = import_module(point.module)
-        for part in filter(None, point.attr.split(".")):
-            found = getattr(found, part)
-        globals()[name] = found
-        return found
+    from nabla_core.declarations import Target
+    from nabla_core.entry_points import entry_points
+
+    for point in entry_points(_GROUP):
+        if point.name == name:
+            globals()[name] = found = Target(name=f"nabla.{name}", target=point.value).load()
+            return found
     if name in _EXTRAS:
         raise ModuleNotFoundError(
             f'nabla.{name} is not installed; run: pip install "nabla[{_EXTRAS[name]}]"',
@@ -69,5 +69,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    installed = {point.name for point in metadata.entry_points(group=_GROUP)}
+    from nabla_core.entry_points import entry_points
+
+    installed = {point.name for point in entry_points(_GROUP)}
     return sorted({*__all__, *installed})

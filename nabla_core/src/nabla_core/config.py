@@ -17,7 +17,7 @@ from .discovery import FIRST_PARTY
 from .errors import ConfigError
 from .layers import Layer, environment_layer, file_layer, find_file
 from .options import option
-from .report import Problem
+from .problem import Problem
 from .rules import CONFIG_WITHOUT_PLUGIN
 from .selection import Selection, SelectionOptions, Selector
 from .severity import Severity

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
+
+from .entry_points import entry_points
 
 __all__ = ["FIRST_PARTY", "GROUP", "FoundPlugin", "find_plugins"]
 
@@ -66,24 +67,19 @@ def find_plugins() -> tuple[FoundPlugin, ...]:
 
     A distribution that is found twice on ``sys.path`` counts once.
     """
-    found: dict[tuple[str, str], FoundPlugin] = {}
-    for point in metadata.entry_points(group=GROUP):
-        distribution = point.dist
-        plugin = FoundPlugin(
+    found = [
+        FoundPlugin(
             name=point.name,
             module=point.value,
-            distribution=_normal(distribution.name) if distribution else "",
-            version=distribution.version if distribution else "",
-            requires=tuple(distribution.requires or ()) if distribution else (),
+            distribution=point.distribution,
+            version=point.version,
+            requires=point.requires,
         )
-        found.setdefault((plugin.name, plugin.distribution), plugin)
-    return tuple(sorted(found.values(), key=_order))
+        for point in entry_points(GROUP)
+    ]
+    return tuple(sorted(found, key=_order))
 
 
 def _order(plugin: FoundPlugin) -> tuple[int, str, str]:
     rank = FIRST_PARTY.index(plugin.name) if plugin.first_party else len(FIRST_PARTY)
     return rank, plugin.name, plugin.distribution
-
-
-def _normal(name: str) -> str:
-    return name.replace("_", "-").lower()

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from .detector import Finisher
+from .problem import Problem
 from .provenance import device_name, git_commit, run_versions
 from .redaction import redact
-from .report import Cause, NotEvaluated, Problem, Report, RunInfo, Section
+from .report import Cause, NotEvaluated, Report, RunInfo, Section
 from .rules import EVENTS_DROPPED
 
 if TYPE_CHECKING:

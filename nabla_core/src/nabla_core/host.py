@@ -19,8 +19,8 @@ from .discovery import FoundPlugin, find_plugins
 from .errors import PluginError
 from .issue import Issue
 from .loading import CORE, Declared, LoadedPlugin, load_plugin
+from .problem import Problem
 from .registry import Registry
-from .report import Problem
 
 if TYPE_CHECKING:
     from .session import Session

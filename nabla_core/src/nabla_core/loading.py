@@ -17,8 +17,8 @@ from . import __version__, hookspecs, rules
 from .declarations import Adapter, Command, Reader, Reporter, Sink
 from .discovery import FIRST_PARTY, FoundPlugin
 from .errors import PluginError, RuleCollisionError, RuleDefinitionError
+from .problem import Problem
 from .registry import Registry
-from .report import Problem
 from .rule import Rule
 
 __all__ = ["CORE", "Declared", "LoadedPlugin", "load_plugin"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .issue import Issue
+from .problem import Problem
 from .result import ResultMixin
 from .severity import Severity
 
@@ -14,7 +15,6 @@ __all__ = [
     "AllowedIssue",
     "Cause",
     "NotEvaluated",
-    "Problem",
     "Report",
     "RunInfo",
     "Section",
@@ -22,32 +22,6 @@ __all__ = [
 
 SCHEMA_VERSION = "1.0"
 """Adding a field raises the minor number; renaming or removing one raises the major number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Something wrong with nabla or a plugin, not with the user's program.
-
-    Attributes:
-        rule: ID of a NAB rule.
-        plugin: name of the plugin, with its distribution where known.
-        message: what happened, with its cause.
-        hint: the next step.
-    """
-
-    rule: str
-    plugin: str
-    message: str
-    hint: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return a JSON-safe mapping."""
-        return {
-            "rule": self.rule,
-            "plugin": self.plugin,
-            "message": self.message,
-            "hint": self.hint,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from .errors import InputError, ReportFormatError
 from .files import read_text
 from .issue import Issue, Location, Phase, Reproduction, evidence_from_json
 from .numbers import number_from_json
+from .problem import Problem
 from .report import (
     SCHEMA_VERSION,
     AllowedIssue,
     Cause,
     NotEvaluated,
-    Problem,
     Report,
     RunInfo,
     Section,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .allowance import reason_to_allow
 from .detector import Detector, FactSource
+from .problem import Problem
 from .records import Event, StepRecord
-from .report import AllowedIssue, Problem, Report
+from .report import AllowedIssue, Report
 from .rules import BAD_HOOK, RULE_RAISED
 
 if TYPE_CHECKING:

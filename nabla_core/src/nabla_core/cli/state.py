@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
-from ..config import Config
 from ..errors import UsageError
 from ..host import PluginHost, use_host
-from ..layers import environment_layer, file_layer, find_file, option_layer
 
 if TYPE_CHECKING:
-    from ..report import Problem
+    from ..config import Config
+    from ..problem import Problem
     from ..reporters.style import Style
 
 __all__ = ["ShellState"]
@@ -76,6 +75,9 @@ class ShellState:
         Raises:
             ConfigError: any setting is wrong.
         """
+        from ..config import Config
+        from ..layers import environment_layer, file_layer, find_file, option_layer
+
         layers = []
         if self.use_config:
             path = self.config_path or find_file(Path.cwd())
