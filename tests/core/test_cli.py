@@ -181,6 +181,25 @@ def test_strict_plugins_exit_with_5(capsys, broken_plugin):
     assert run_shell(["--strict-plugins", "--no-plugins", "plugins"]) == 0
 
 
+def test_blocking_holds_for_commands_of_plugins_too(capsys, monkeypatch, write_plugin):
+    from nabla_core import host
+
+    source = """
+    from nabla_core import Command
+
+    @hookimpl
+    def nabla_commands():
+        return [Command(name="extra", target="nabla_core.cli.config:config_command")]
+    """
+    broken = FoundPlugin(name="broken", module="no_such_module", distribution="broken-dist")
+    found = (write_plugin("giving", source), broken)
+    monkeypatch.setattr(host, "find_plugins", lambda: found)
+
+    assert run_shell(["extra"]) == 0
+    assert capsys.readouterr().err.count("broken (broken-dist") == 1
+    assert run_shell(["-p", "no:giving", "extra"]) == 2
+
+
 def test_plugins_are_listed_by_hook(capsys):
     assert run_shell(["plugins", "--hook", "nabla_reporters", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +20,11 @@ EXIT_USAGE, EXIT_INTERNAL, EXIT_INTERRUPTED = 2, 3, 130
 
 class LazyGroup(click.Group):
     """Commands of the core and of plugins; a command's module is imported only when it runs."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Let the options before the command decide which plugins exist, then find the command."""
+        ctx.obj = _state(ctx.params)
+        return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names; this loads the plugins but none of their commands."""
@@ -76,10 +81,9 @@ class LazyGroup(click.Group):
 @click.option("-v", "--verbose", count=True, help="More detail.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
 @click.version_option(package_name="nabla-core", prog_name="nabla", message="%(prog)s %(version)s")
-@click.pass_context
-def shell(ctx: click.Context, /, **flags: object) -> None:
+def shell(**flags: object) -> None:
     """Find out why a PyTorch program is wrong, with numbers that can be replayed."""
-    ctx.obj = _state(flags)
+    del flags  # read by LazyGroup.invoke, before the command is looked up
 
 
 def run_shell(words: Sequence[str]) -> int:
@@ -110,7 +114,7 @@ def run_shell(words: Sequence[str]) -> int:
         return EXIT_INTERNAL
 
 
-def _state(flags: dict[str, object]) -> ShellState:
+def _state(flags: Mapping[str, object]) -> ShellState:
     path, color, block = flags["config_path"], flags["color"], flags["block"]
     if flags["quiet"] and flags["verbose"]:
         raise click.UsageError("-q and -v exclude each other")

@@ -1,0 +1,65 @@
+"""The command line answers before a person notices, whatever is installed."""
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NABLA = str(Path(sys.executable).with_name("nabla"))
+BARE = (sys.executable, "-c", "pass")
+COMMANDS = {"--version": 5.5, "--help": 11.0, "rules": 11.0, "plugins": 11.0}
+ROUNDS = 7
+HEAVY = {"torch", "numpy", "jinja2"}
+
+
+def clean_environment():
+    return {key: value for key, value in os.environ.items() if not key.startswith(("COV", "NABLA"))}
+
+
+def cpu_seconds(command):
+    """CPU time of one process: wall time says little on a machine that is shared."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment()
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, command
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_start_up_is_a_small_multiple_of_bare_python(capsys):
+    commands = {"bare": BARE, **{word: (NABLA, word) for word in COMMANDS}}
+    spent = {word: [] for word in commands}
+    for _ in range(ROUNDS):  # interleaved, so that load hits all of them alike
+        for word, command in commands.items():
+            spent[word].append(cpu_seconds(command))
+
+    bare = statistics.median(spent["bare"])
+    ratios = {word: statistics.median(spent[word]) / bare for word in COMMANDS}
+
+    with capsys.disabled():
+        shown = ", ".join(
+            f"{word} {ratio:.1f}x (limit {COMMANDS[word]})" for word, ratio in ratios.items()
+        )
+        print(f"\nstart-up, CPU time as a multiple of python -c pass: {shown}")
+    assert {word: ratio for word, ratio in ratios.items() if ratio > COMMANDS[word]} == {}
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_no_heavy_module_is_imported(word, tmp_path):
+    program = (
+        "import atexit, sys\n"
+        f"sys.argv = ['nabla', {word!r}]\n"
+        f"atexit.register(lambda: print('heavy:', sorted({HEAVY!r} & set(sys.modules))))\n"
+        "from nabla_core.cli.main import main\n"
+        "main()\n"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
+    )
+
+    assert answer.stdout.endswith("heavy: []\n"), answer.stderr
