@@ -28,6 +28,11 @@ def square(x):
     return x.square()
 
 
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(32, generator=generator, dtype=torch.float64)]
+
+
 if __name__ == "__main__":
     import nabla
 

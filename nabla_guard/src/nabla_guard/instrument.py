@@ -1,0 +1,112 @@
+"""The live instrument: one per process, shared by every loop that is being watched.
+
+It hooks torch at its choke points (optimizer steps, the root of backward, root modules, clearing of
+gradients) while at least one listener is attached, and removes everything with the last one. It
+never
+judges and never changes a value of the training.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .backward import BackwardTap
+from .forward import ForwardTap
+from .hush import Hush
+from .listener import Listener
+from .optimizers import OptimizerTap
+from .patching import Patches
+from .scaler import ScalerTap
+
+if TYPE_CHECKING:
+    from nabla_core.session import Session
+
+    from .loop import LiveLoop
+
+__all__ = ["INSTRUMENT", "Instrument", "watch_process"]
+
+
+class Instrument:
+    """Delivers what happens in torch to its listeners, in the order in which they were attached."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self._lock = threading.RLock()
+        self._patches = Patches()
+        self._forward = ForwardTap(self)
+        self._optimizers = OptimizerTap(self)
+        self._hush = Hush()
+
+    @property
+    def active(self) -> bool:
+        """Whether anything of torch is hooked right now."""
+        return bool(self.listeners)
+
+    def attach(self, listener: Listener) -> None:
+        """Deliver to ``listener`` from now on; attaching twice is the same as once."""
+        with self._lock:
+            if listener in self.listeners:
+                return
+            if not self.listeners:
+                self._install()
+            self.listeners = (*self.listeners, listener)
+
+    def detach(self, listener: Listener) -> None:
+        """Stop delivering; with the last listener every hook and replacement is removed."""
+        with self._lock:
+            self.listeners = tuple(known for known in self.listeners if known is not listener)
+            if not self.listeners:
+                self._remove()
+
+    def drop(self, listener: Listener, error: Exception) -> None:
+        """Detach a listener that raised and tell it so; the training goes on."""
+        self.detach(listener)
+        listener.failed(error)
+
+    def heal(self) -> None:
+        """Forget a forward pass that was interrupted; called before each step."""
+        self._forward.heal()
+
+    def _install(self) -> None:
+        self._hush.start()
+        taps = (self._forward, self._optimizers, BackwardTap(self), ScalerTap(self))
+        self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
+
+    def _remove(self) -> None:
+        self._patches.restore()
+        self._forward.remove()
+        self._optimizers.remove()
+        self._hush.stop()
+
+
+INSTRUMENT = Instrument()
+"""The instrument of this process."""
+
+
+@contextmanager
+def watch_process(session: Session) -> Iterator[LiveLoop]:
+    """Watch every training loop of the process for ``session`` until the block ends.
+
+    Models and optimizers are found by themselves, also those made later. The session must not be
+    connected to a source yet; it is connected here, its detectors are made, and it is left open.
+
+    Args:
+        session: receives the step records; its exceptions and those of the block pass untouched.
+
+    Yields:
+        The loop, whose facts detectors read.
+    """
+    from .loop import LiveLoop
+
+    loop = LiveLoop(session)
+    loop.connect()
+    INSTRUMENT.attach(loop)
+    try:
+        yield loop
+    finally:
+        INSTRUMENT.detach(loop)
+        loop.close()

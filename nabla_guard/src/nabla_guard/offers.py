@@ -1,0 +1,50 @@
+"""Names of the facts that a live loop gives, and what each of them rests on in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["FACTS", "offered"]
+
+FACTS = frozenset(
+    {
+        "loss",
+        "lr",
+        "grad_norm",
+        "param_norm",
+        "gradients",
+        "parameters",
+        "inputs",
+        "outputs",
+        "calls",
+        "gradients.written",
+        "gradients.carried",
+        "wiring",
+        "modes",
+    }
+)
+"""Signals of the step records, and facts of :class:`nabla_guard.facts.LoopFacts`."""
+
+_RESTS_ON = {
+    "torch.autograd._engine_run_backward": {
+        "loss",
+        "calls",
+        "gradients.written",
+        "gradients.carried",
+        "wiring",
+    },
+    "Optimizer.zero_grad": {"calls", "gradients.carried"},
+    "Module.zero_grad": {"calls", "gradients.carried"},
+    "Optimizer.__init__": {"wiring"},
+    "Optimizer.add_param_group": {"wiring"},
+    "torch.nn.Module.load_state_dict": {"wiring"},
+    "torch.amp.GradScaler.scale": {"loss"},
+}
+
+
+def offered(missing: Iterable[str]) -> frozenset[str]:
+    """Return the facts that can be given although torch lacks the attributes ``missing``."""
+    lost: set[str] = set()
+    for name in missing:
+        lost |= _RESTS_ON.get(name, set())
+    return FACTS - lost

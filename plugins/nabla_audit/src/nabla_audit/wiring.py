@@ -1,0 +1,151 @@
+"""AUD201 and AUD202: which parameters the optimizers hold, and which ones the program trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_core.severity import Severity
+from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts
+
+from .rules.wiring import FOREIGN_PARAMETER, PARAMETER_NOT_IN_OPTIMIZER
+from .streak import CONSECUTIVE
+
+__all__ = ["WiringDetector"]
+
+
+class WiringDetector:
+    """Judges the wiring of each optimizer once, at its third step."""
+
+    rules = (PARAMETER_NOT_IN_OPTIMIZER, FOREIGN_PARAMETER)
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._facts = facts
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge when the optimizer is about to make its third step."""
+        optimizer = self._facts.stepping
+        if optimizer is None or optimizer.steps != CONSECUTIVE - 1:
+            return ()
+        known = list(self._facts.parameters)
+        left_out = self._left_out(known)
+        foreign = [
+            facts
+            for facts in optimizer.parameters
+            if facts.trainable and not facts.running and not facts.writes
+        ]
+        if foreign and left_out and any(facts.running for facts in known):
+            return [_foreign_issue(optimizer, foreign, left_out, record.step)]
+        mine = self._beside(optimizer, left_out, known)
+        return list(_left_out_issues(optimizer, mine, record.step))
+
+    def _left_out(self, known: Iterable[ParameterFacts]) -> list[ParameterFacts]:
+        """Running parameters with non-zero gradients that nobody holds and nobody changes."""
+        candidates = [
+            facts
+            for facts in known
+            if facts.running
+            and facts.is_parameter
+            and not facts.ever_held
+            and facts.nonzero_writes >= CONSECUTIVE
+        ]
+        self._facts.examine(candidates)
+        return [
+            facts
+            for facts in candidates
+            if facts.trainable and not facts.moved and not facts.ever_held
+        ]
+
+    def _beside(
+        self,
+        optimizer: OptimizerFacts,
+        left_out: list[ParameterFacts],
+        known: list[ParameterFacts],
+    ) -> list[ParameterFacts]:
+        """Those that took part in this optimizer's steps: a root that another optimizer trains is
+        judged there, and one that no optimizer trains counts only while it is in training mode."""
+        held_roots = {id(facts.root) for facts in known if optimizer in facts.optimizers}
+        trained_roots = {id(facts.root) for facts in known if facts.optimizers}
+        training = {
+            id(facts)
+            for module in self._facts.modules
+            if module.trained_calls
+            for facts in module.parameters
+        }
+        return [
+            facts
+            for facts in left_out
+            if id(facts.root) in held_roots
+            or (id(facts.root) not in trained_roots and id(facts) in training)
+        ]
+
+
+def _foreign_issue(
+    optimizer: OptimizerFacts,
+    foreign: list[ParameterFacts],
+    left_out: list[ParameterFacts],
+    step: int,
+) -> Issue:
+    named = ", ".join(facts.name for facts in left_out[:3])
+    place = optimizer.made_at
+    made = f" (made at {place})" if place is not None else ""
+    return FOREIGN_PARAMETER.issue(
+        f"{len(foreign)} of {len(optimizer.parameters)} parameters in {optimizer.name}{made} "
+        f"belong to "
+        f"no module that runs and never received a gradient, while {len(left_out)} running "
+        f"parameters "
+        f"with gradients ({named}{', ...' if len(left_out) > 3 else ''}) are in no optimizer.",
+        step=step,
+        where=place.location() if place is not None else Location(op=optimizer.name),
+        phase="loop",
+        foreign_parameters=Quantity(value=len(foreign), unit="parameters", limit=0),
+        missing_parameters=Quantity(value=len(left_out), unit="parameters", limit=0),
+    )
+
+
+def _left_out_issues(
+    optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int
+) -> Iterator[Issue]:
+    """One issue per module, judged by its largest parameter: a bias of zeros says nothing."""
+    owners: dict[tuple[int, str], list[ParameterFacts]] = {}
+    for facts in left_out:
+        owners.setdefault((id(facts.root), facts.owner), []).append(facts)
+    for (_, owner), members in owners.items():
+        root = members[0].root.name if members[0].root is not None else ""
+        largest = max(members, key=lambda facts: facts.size)
+        faulty = largest.fresh is True and not any(facts.loaded for facts in members)
+        yield _left_out_issue(optimizer, f"{root}.{owner}".rstrip("."), members, faulty, step)
+
+
+def _left_out_issue(
+    optimizer: OptimizerFacts,
+    module: str,
+    members: list[ParameterFacts],
+    faulty: bool,
+    step: int,
+) -> Issue:
+    named = ", ".join(facts.name for facts in members[:4])
+    writes = min(facts.nonzero_writes for facts in members)
+    tail = (
+        "and keep random initial values"
+        if faulty
+        else "and do not change; if that is meant, requires_grad_(False) saves their gradients"
+    )
+    place = optimizer.made_at
+    return PARAMETER_NOT_IN_OPTIMIZER.issue(
+        f"{len(members)} parameters of {module} ({named}) received non-zero gradients in {writes} "
+        f"backward passes (limit {CONSECUTIVE}), are in no optimizer {tail}.",
+        step=step,
+        where=Location(
+            module=module,
+            parameter=members[0].name,
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        ),
+        phase="loop",
+        severity=Severity.HIGH if faulty else Severity.INFO,
+        parameters=Quantity(value=len(members), unit="parameters", limit=0),
+        gradient_writes=Quantity(value=writes, unit="backward passes", limit=CONSECUTIVE),
+        loaded=any(facts.loaded for facts in members),
+    )

@@ -1,0 +1,58 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nabla_guard import guard
+
+
+class Loop:
+    """A small classifier with its data; every part can be replaced by a test."""
+
+    def __init__(self, model=None, optimizer=None):
+        torch.manual_seed(0)
+        self.model = model or nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.optimizer = optimizer or torch.optim.Adam(self.model.parameters(), 1e-2)
+
+    def batches(self, steps=8, size=16):
+        inputs = torch.randn(steps, size, 6)
+        return [(x, x[:, :3].argmax(-1)) for x in inputs]
+
+    def loss(self, x, y):
+        return F.cross_entropy(self.model(x), y)
+
+    def run(self, steps=8, before_step=None):
+        losses = []
+        for step, (x, y) in enumerate(self.batches(steps)):
+            self.optimizer.zero_grad()
+            loss = self.loss(x, y)
+            loss.backward()
+            if before_step is not None:
+                before_step(step)
+            self.optimizer.step()
+            losses.append(loss.detach().clone())
+        return losses
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+@pytest.fixture
+def make_loop():
+    return Loop
+
+
+@pytest.fixture
+def issues_of():
+    """Run a program under the guard and return its issues, the report included."""
+
+    def run(program, **options):
+        with guard(**options) as monitor:
+            program()
+        report = monitor.report()
+        assert not [p for p in report.problems if p.rule in ("NAB004", "NAB008")], report.problems
+        return report.issues
+
+    return run
