@@ -41,9 +41,7 @@ def train(epochs, learning_rate):
     random.seed(0)
     generator = torch.Generator().manual_seed(1)
     dataset = torch.utils.data.TensorDataset(*make_sentences(960, generator))
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=32, shuffle=True, generator=generator
-    )
+    loader = torch.utils.data.DataLoader(dataset, batch_size=32, shuffle=True, generator=generator)
     model = Classifier()
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
@@ -61,7 +59,9 @@ def train(epochs, learning_rate):
             scheduler.step()
             total += loss.item() * len(labels)
             right += (logits.argmax(dim=1) == labels).sum().item()
-        print(f"epoch {epoch}  loss {total / len(dataset):.3f}  accuracy {right / len(dataset):.2f}")
+        print(
+            f"epoch {epoch}  loss {total / len(dataset):.3f}  accuracy {right / len(dataset):.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A custom operator whose backward forgot the factor of two.
 
-    nabla check examples/wrong_square.py:wrong_square --reference examples/wrong_square.py:square
+nabla check examples/wrong_square.py:wrong_square --reference examples/wrong_square.py:square
 """
 
 import torch

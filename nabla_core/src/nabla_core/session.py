@@ -185,10 +185,11 @@ class Session:
             self._detectors.append(detector)
 
     def undecide(self, rule: Rule, reason: str) -> None:
-        """Say that a selected rule cannot be decided in this session, and why."""
+        """Say that a selected rule could not be decided (for one target, say), and why."""
         if self.selects(rule):
-            self._used.discard(rule.id)
-            self.undecided.setdefault(rule.id, reason)
+            known = self.undecided.get(rule.id, "")
+            if reason not in known:
+                self.undecided[rule.id] = f"{known}; {reason}" if known else reason
 
     def use(self, rules: Iterable[Rule]) -> None:
         """Note rules that are decided outside a detector, e.g. by an operator check."""
