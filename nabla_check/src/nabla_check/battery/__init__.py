@@ -1,0 +1,1 @@
+"""The tests of an operator, one per file; each yields what is wrong."""

@@ -1,0 +1,214 @@
+"""Outputs and gradients against the reference, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from nabla_core.issue import Issue, Quantity
+
+from .. import rng
+from ..accuse import Basis, missing_gradient, wrong_gradient
+from ..compare import Deviation, deviation, largest
+from ..conditioning import gradient_floors, output_floors
+from ..describe import describe
+from ..evaluation import Evaluator, Gradients, OperatorRaised, Outputs
+from ..examination import Baseline, Examination
+from ..operands import is_differentiable
+from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
+
+__all__ = ["compare_with_reference", "reference_at"]
+
+TRUTH = "reference"
+
+
+def compare_with_reference(exam: Examination) -> Iterator[Issue]:
+    """Compare the baseline with the reference (CHK101, CHK103, CHK201, CHK202)."""
+    if exam.reference is None:
+        exam.skip(FORWARD_MISMATCH, "no reference was given")
+        return
+    yield from compare_at(exam, exam.baseline)
+
+
+def compare_at(exam: Examination, point: Baseline, setting: str = "") -> Iterator[Issue]:
+    """Compare any point with the reference; ``setting`` says in words what is special about it."""
+    reference = exam.reference
+    if reference is None:
+        return
+    try:
+        values, outputs = reference_at(exam, reference, point)
+    except OperatorRaised as raised:
+        yield exam.note("reference", f"it raised {raised.summary} in {raised.stage}")
+        return
+    wrong_structure = list(_structures(exam, point.outputs, outputs, setting))
+    yield from wrong_structure
+    if wrong_structure:
+        return
+    if not _comparable(exam, reference):
+        yield exam.note("forward", "candidate and reference draw random numbers differently")
+        return
+    if exam.options.wants("forward"):
+        yield from _outputs(exam, reference, point, outputs, setting)
+    if exam.options.wants("backward"):
+        yield from _gradients(exam, reference, point, (values, outputs), setting)
+
+
+def reference_at(
+    exam: Examination, reference: Evaluator, point: Baseline
+) -> tuple[tuple[torch.Tensor, ...], Outputs]:
+    """Call the reference on the operands of ``point``.
+
+    Raises:
+        OperatorRaised: the reference raised.
+    """
+    rng.restore(reference.start)
+    reference.stochastic = True
+    values = point.operands.values()
+    outputs = reference.forward(values, operands=point.operands, stage="reference")
+    return values, outputs
+
+
+def _comparable(exam: Examination, reference: Evaluator) -> bool:
+    """A stochastic pair can be compared when both advance the generators equally."""
+    if not exam.candidate.stochastic:
+        return True
+    after_reference = rng.capture()
+    exam.candidate.values_at(exam.operands.originals(), ())
+    return not rng.changed(after_reference, rng.capture())
+
+
+def _structures(
+    exam: Examination, candidate: Outputs, reference: Outputs, setting: str
+) -> Iterator[Issue]:
+    got, expected = candidate.tensors, reference.tensors
+    tail = f" ({setting})" if setting else ""
+    if len(got) != len(expected):
+        yield exam.verdict(
+            OUTPUT_STRUCTURE,
+            f"The operator returned {len(got)} tensors, the reference {len(expected)}{tail}.",
+            phase="forward",
+        )
+        return
+    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+        name = "output" if len(got) == 1 else f"output[{position}]"
+        for what in ("shape", "dtype", "device"):
+            left, right = getattr(a, what), getattr(b, what)
+            if left != right:
+                yield exam.verdict(
+                    OUTPUT_STRUCTURE,
+                    f"The {what} of {name} is {_plain(left)}, that of the reference "
+                    f"{_plain(right)}{tail}.",
+                    operand=name,
+                    phase="forward",
+                    got=_plain(left),
+                    expected=_plain(right),
+                )
+                break
+
+
+def _plain(value: object) -> str:
+    return str(list(value)) if isinstance(value, torch.Size) else str(value)
+
+
+def _outputs(
+    exam: Examination,
+    reference: Evaluator,
+    point: Baseline,
+    expected: Outputs,
+    setting: str,
+) -> Iterator[Issue]:
+    floors: list[float] | None = None
+    for position, (a, b) in enumerate(zip(point.outputs.tensors, expected.tensors, strict=True)):
+        found = _beyond(exam, a, b, 0.0)
+        if found is None:
+            continue
+        if is_differentiable(b) and floors is None:
+            floors = output_floors(reference, point.operands, expected, exam.generator)
+        found = _beyond(exam, a, b, floors[position] if floors and is_differentiable(b) else 0.0)
+        if found is None:
+            continue
+        name = "output" if len(expected.tensors) == 1 else f"output[{position}]"
+        tail = f" ({setting})" if setting else ""
+        yield exam.verdict(
+            FORWARD_MISMATCH,
+            f"The {describe(name, found)} by the reference{tail}.",
+            operand=name,
+            phase="forward",
+            error=Quantity(value=found.error, limit=found.limit),
+            got=found.got,
+            expected=found.expected,
+            index=str(list(found.index)),
+        )
+
+
+def _beyond(
+    exam: Examination, got: torch.Tensor, expected: torch.Tensor, floor: float
+) -> Deviation | None:
+    if not is_differentiable(expected):
+        return deviation(got, expected, relative=0.0)
+    options = exam.options
+    relative = exam.tolerance if options.relative_tolerance is None else options.relative_tolerance
+    absolute = floor if options.absolute_tolerance is None else options.absolute_tolerance
+    return deviation(got, expected, relative=relative, absolute=absolute)
+
+
+def _gradients(
+    exam: Examination,
+    reference: Evaluator,
+    point: Baseline,
+    called: tuple[tuple[torch.Tensor, ...], Outputs],
+    setting: str,
+) -> Iterator[Issue]:
+    values, outputs = called
+    if not outputs.live:
+        exam.skip(BACKWARD_MISMATCH, "the reference carries no gradient")
+        return
+    weights = dict(zip(point.outputs.live, point.cotangents, strict=True))
+    common = [index for index in outputs.live if index in weights]
+    pulled = reference.pull(outputs.pick(common), values, [weights[i] for i in common])
+    lost = [index for index in outputs.live if index not in weights]
+    if lost:
+        names = ", ".join(outputs.tree.names[index] for index in lost)
+        yield exam.verdict(
+            MISSING_GRADIENT,
+            f"{names} carries no gradient (requires_grad is False), the reference's does.",
+            operand=names,
+            phase="forward",
+        )
+    yield from _compare_gradients(exam, reference, point, pulled, setting)
+
+
+def _compare_gradients(
+    exam: Examination,
+    reference: Evaluator,
+    point: Baseline,
+    expected: Gradients,
+    setting: str,
+) -> Iterator[Issue]:
+    floors: list[float] | None = None
+    top = max((largest(g) for g in expected), default=0.0)
+    for which, (got, want) in enumerate(zip(point.gradient_copies, expected, strict=True)):
+        if want is None and got is None:
+            continue
+        truth = torch.zeros_like(point.values[which]) if want is None else want
+        dense = torch.zeros_like(truth) if got is None else got
+        if _beyond(exam, dense, truth, 1e-4 * exam.tolerance * top) is None:
+            continue
+        if floors is None:
+            floors = gradient_floors(reference, point.operands, point.cotangents, exam.generator)
+        found = _beyond(exam, dense, truth, floors[which])
+        if found is None:
+            continue
+        if want is not None and got is None and not bool(torch.isfinite(want).all()):
+            yield missing_gradient(
+                exam,
+                point.operands.live_names[which],
+                largest(want),
+                Basis(truth=TRUTH, setting=setting),
+            )
+            continue
+        basis = Basis(truth=TRUTH, limit=found.limit, setting=setting)
+        issue = wrong_gradient(exam, point, which, (got, truth), basis)
+        if issue is not None:
+            yield issue

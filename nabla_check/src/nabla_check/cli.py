@@ -1,0 +1,58 @@
+"""``nabla check``: the operator check from the command line."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal, TypedDict, Unpack
+
+import click
+
+from nabla_core.cli.options import ReportRequest, reporting
+
+__all__ = ["check"]
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16", "complex128", "complex64")
+_REFERENCE = "Trusted implementation with the same arguments: module:function or file.py:function."
+
+
+class _Flags(TypedDict):
+    shapes: tuple[str, ...]
+    dtype: str
+    seed: int | None
+    level: Literal["first-order", "full"]
+
+
+@click.command("check")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--reference", metavar="TARGET", help=_REFERENCE)
+@click.option("--shape", "shapes", multiple=True, metavar="4,3", help="One input; repeat for more.")
+@click.option("--dtype", type=click.Choice(_DTYPES), default="float64", show_default=True)
+@click.option("--seed", type=int, help="Repeats a check; drawn and reported by default.")
+@click.option(
+    "--level", type=click.Choice(["first-order", "full"]), default="full", show_default=True
+)
+@reporting
+def check(
+    request: ReportRequest,
+    targets: tuple[str, ...],
+    reference: str | None,
+    **flags: Unpack[_Flags],
+) -> int:
+    """Check the derivatives of one or more operators.
+
+    TARGET is module:function or file.py:function. Inputs are drawn for each --shape; without any,
+    the function or list called `inputs` beside the operator gives them.
+    """
+    from .targets import TargetInputs, check_target, parse_shape
+
+    recipe = TargetInputs(
+        shapes=tuple(parse_shape(text) for text in flags["shapes"]), dtype=flags["dtype"]
+    )
+    level, seed = flags["level"], flags["seed"]
+    session = request.session(shlex.join(["nabla", "check", *targets]), seed=seed)
+    with session:
+        for target in targets:
+            result = check_target(target, reference, recipe, level=level, seed=seed)
+            if request.state.verbose >= 0:
+                click.echo(result.format(), err=True)
+    return request.deliver(session.finish())

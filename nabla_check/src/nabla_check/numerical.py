@@ -1,0 +1,211 @@
+"""The gradient of the baseline, or of any other point, held against the numerical oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from .evaluation import OperatorRaised
+from .examination import Baseline, Examination
+from .operands import Operands, Values
+from .oracle import Curve, Resolution, Verdict, glance, is_smooth, judge
+from .products import normal_like, projection, size_of, steps_for
+
+__all__ = ["NumericElements", "curve_along", "elements_of", "judge_point", "nearby", "point_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericElements:
+    """Elements of one gradient with their numerical values.
+
+    Attributes:
+        flat: flat indices into the operand.
+        got: analytic elements.
+        expected: numerical elements.
+    """
+
+    flat: torch.Tensor
+    got: torch.Tensor
+    expected: torch.Tensor
+
+
+def curve_along(
+    exam: Examination, point: Baseline, directions: Sequence[torch.Tensor | None]
+) -> Curve:
+    """Return the candidate along ``directions`` through ``point``; ``None`` keeps one still."""
+    origins = point.operands.originals()  # a faulty operator may have written into point.values
+
+    def evaluate(t: float) -> Sequence[torch.Tensor]:
+        moved = tuple(
+            origin.clone() if direction is None else origin + t * direction
+            for origin, direction in zip(origins, directions, strict=True)
+        )
+        try:
+            return exam.candidate.values_at(moved, point.outputs.live, operands=point.operands)
+        except OperatorRaised:  # beyond the operator's domain, like a NaN
+            return [torch.full_like(output, math.nan) for output in point.output_copies]
+
+    return Curve(evaluate, point.cotangents, point.output_copies)
+
+
+def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
+    """Return the oracle's resolution with the user's first step, if he gave one.
+
+    ``brief`` keeps three step sizes, for points that are only tried by the way.
+
+    Raises:
+        RuntimeError: the precision has no numerical oracle; the caller must ask first.
+    """
+    if exam.resolution is None:
+        raise RuntimeError("no numerical derivative in this precision")
+    first = exam.options.finite_difference_epsilon
+    ladder = exam.resolution.ladder if first is None else (first, *exam.resolution.ladder)
+    return replace(exam.resolution, ladder=ladder[:3] if brief else ladder)
+
+
+def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> Verdict:
+    """Judge all operands at once along one random direction."""
+    directions = steps_for(point.values, exam.generator)
+    return judge(
+        curve_along(exam, point, directions),
+        *projection(point.gradients, directions),
+        ladder_of(exam, brief=brief),
+    )
+
+
+def passes_at_a_glance(exam: Examination, point: Baseline) -> bool:
+    """Whether a single central difference already agrees with the gradients of ``point``."""
+    directions = steps_for(point.values, exam.generator)
+    analytic, scale = projection(point.gradients, directions)
+    curve = curve_along(exam, point, directions)
+    return glance(curve, analytic, scale, ladder_of(exam))
+
+
+def is_smooth_at(exam: Examination, point: Baseline, which: int, flat: int) -> bool:
+    """Whether the function is smooth along one element of operand ``which``."""
+    directions: list[torch.Tensor | None] = [None] * len(point.values)
+    directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
+    return is_smooth(curve_along(exam, point, directions), ladder_of(exam))
+
+
+def judge_operand(
+    exam: Examination, point: Baseline, which: int, direction: torch.Tensor
+) -> Verdict:
+    """Judge one operand along ``direction``."""
+    directions: list[torch.Tensor | None] = [None] * len(point.values)
+    directions[which] = direction
+    return judge(
+        curve_along(exam, point, directions),
+        *projection(point.gradients, directions),
+        ladder_of(exam),
+    )
+
+
+def point_at(exam: Examination, operands: Operands, *, stage: str) -> Baseline:
+    """Call the candidate at other operands and pull fresh cotangents back.
+
+    Raises:
+        OperatorRaised: the operator raised.
+    """
+    values = operands.values()
+    outputs = exam.candidate.forward(values, operands=operands, stage=stage)
+    cotangents = exam.draw([x.detach() for x in outputs.differentiable])
+    handed = tuple(x.clone() for x in cotangents)
+    gradients = exam.candidate.vjp(outputs, values, handed, stage=f"backward, {stage}")
+    return Baseline(
+        operands=operands,
+        values=values,
+        outputs=outputs,
+        cotangents=cotangents,
+        gradients=gradients,
+        output_copies=tuple(x.detach().clone() for x in outputs.differentiable),
+        gradient_copies=gradients,
+    )
+
+
+def nearby(exam: Examination, values: Values) -> Values:
+    """Return a generic point close to ``values``, away from ties and zeros."""
+    moved = []
+    for value in values:
+        point = value.detach()
+        size = 0.03 * (float(point.abs().mean()) + 1e-3) if point.numel() else 0.0
+        moved.append((point + size * normal_like(point, exam.generator)).requires_grad_())
+    return tuple(moved)
+
+
+def elements_of(
+    exam: Examination,
+    point: Baseline,
+    which: int,
+    flat: Sequence[int],
+    *,
+    only_decided: bool = False,
+) -> NumericElements:
+    """Measure single elements of the gradient of operand ``which``; unusable ones are left out.
+
+    ``only_decided`` keeps the elements whose deviation is confirmed by two step sizes.
+    """
+    gradient = point.gradients[which]
+    origin = point.values[which].detach()
+    dense = torch.zeros_like(origin) if gradient is None else gradient.detach()
+    kept, got, expected = [], [], []
+    for index in flat:
+        parts = [_element(exam, point, which, index, unit, only_decided) for unit in _units(origin)]
+        if all(map(math.isfinite, parts)):
+            kept.append(index)
+            got.append(dense.reshape(-1)[index])
+            expected.append(complex(*parts) if len(parts) == 2 else parts[0])
+    wide = torch.complex128 if origin.is_complex() else torch.float64
+    return NumericElements(
+        flat=torch.tensor(kept, dtype=torch.long),
+        got=torch.stack(got).to(dtype=wide, device="cpu") if got else torch.zeros(0, dtype=wide),
+        expected=torch.tensor(expected, dtype=wide),
+    )
+
+
+def _units(origin: torch.Tensor) -> tuple[complex, ...]:
+    return (1.0, 1j) if origin.is_complex() else (1.0,)
+
+
+def _element(
+    exam: Examination,
+    point: Baseline,
+    which: int,
+    index: int,
+    unit: complex,
+    only_decided: bool,
+) -> float:
+    origin = point.values[which].detach()
+    size = size_of(origin)
+    direction = _unit(origin, index, unit)
+    verdict = judge_operand(exam, point, which, direction)
+    if only_decided and verdict.state != "differs":
+        return math.nan
+    return verdict.numeric / size
+
+
+def _unit(origin: torch.Tensor, index: int, unit: complex) -> torch.Tensor:
+    """Return a direction along one element, as long as the operand's elements are large."""
+    direction = torch.zeros(origin.shape, dtype=origin.dtype, device=origin.device)
+    one = torch.tensor(unit, dtype=origin.dtype, device=origin.device)
+    direction.view(-1)[index] = size_of(origin) * one
+    return direction
+
+
+def halves(
+    exam: Examination, point: Baseline, which: int, window: int
+) -> Iterator[tuple[int, int]]:
+    """Narrow the wrong part of operand ``which`` by halving; yields flat ``(start, stop)``."""
+    origin = point.values[which].detach()
+    direction = steps_for([origin], exam.generator)[0]
+    start, stop = 0, origin.numel()
+    while stop - start > window:
+        middle = (start + stop) // 2
+        part = torch.zeros(origin.shape, dtype=origin.dtype, device=origin.device)
+        part.view(-1)[start:middle] = direction.reshape(-1)[start:middle]
+        wrong = judge_operand(exam, point, which, part).state == "differs"
+        start, stop = (start, middle) if wrong else (middle, stop)
+        yield start, stop

@@ -1,0 +1,313 @@
+"""The numerical oracle: is a directional derivative right, wrong, undefined, or not decidable?
+
+One projection ``<u, J v>`` by central differences with a Richardson step that brings its own
+error bar; further step sizes only when the first does not agree. A failure needs two step sizes
+that agree with each other and not with the analytic value, and no one-sided slopes that stay apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from .products import as_vector
+
+__all__ = [
+    "Curve",
+    "Resolution",
+    "State",
+    "Verdict",
+    "glance",
+    "is_smooth",
+    "judge",
+    "resolution_of",
+]
+
+State = Literal["agrees", "differs", "kink", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """How finely a dtype lets a derivative be measured.
+
+    Attributes:
+        unit: unit roundoff spacing of the dtype.
+        ladder: step sizes to try, relative to the operand's size.
+        sharp: largest error bar, relative to the derivative, with which a step counts.
+        tolerance: smallest relative deviation that is called a fault.
+        one_sided: decreasing steps of the kink test.
+    """
+
+    unit: float
+    ladder: tuple[float, ...]
+    sharp: float
+    tolerance: float
+    one_sided: tuple[float, float, float]
+
+
+_FLOAT64 = Resolution(
+    unit=2.0**-52,
+    ladder=(2.0**-13, 2.0**-17, 2.0**-20, 2.0**-26, 2.0**-29, 2.0**-32, 2.0**-9),
+    sharp=1e-5,
+    tolerance=1e-9,
+    one_sided=(2.0**-16, 2.0**-18, 2.0**-20),
+)
+_FLOAT32 = Resolution(
+    unit=2.0**-23,
+    ladder=(2.0**-7, 2.0**-9, 2.0**-5, 2.0**-4),
+    sharp=2e-2,
+    tolerance=1e-3,
+    one_sided=(2.0**-6, 2.0**-7, 2.0**-8),
+)
+
+
+def resolution_of(dtypes: Sequence[torch.dtype]) -> Resolution | None:
+    """Return the resolution of the coarsest dtype, ``None`` when it has no room for differences."""
+    if all(dtype in (torch.float64, torch.complex128) for dtype in dtypes):
+        return _FLOAT64
+    wide = (torch.float64, torch.complex128, torch.float32, torch.complex64)
+    return _FLOAT32 if all(dtype in wide for dtype in dtypes) else None
+
+
+class Curve:
+    """A function along a line, ``t -> f(x + t v)``, seen through fixed weights.
+
+    Args:
+        evaluate: returns the outputs at ``t``.
+        weights: one per output; the projection is the real inner product with them.
+        centre: outputs at ``t = 0``.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[float], Sequence[torch.Tensor]],
+        weights: Sequence[torch.Tensor],
+        centre: Sequence[torch.Tensor],
+    ) -> None:
+        self._evaluate = evaluate
+        self.weights = as_vector(weights)
+        self.sizes = self.weights.abs()
+        self.centre = as_vector(centre)
+
+    def at(self, t: float) -> torch.Tensor:
+        """Return the outputs at ``t`` as one real vector."""
+        return as_vector(self._evaluate(t))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the oracle found for one direction.
+
+    Attributes:
+        state: agrees, differs, kink or undecided.
+        analytic: the derivative under test.
+        numeric: the numerical derivative, NaN when no step was usable.
+        bar: error bar of ``numeric``.
+        step: relative step size of ``numeric``.
+    """
+
+    state: State
+    analytic: float
+    numeric: float
+    bar: float
+    step: float
+
+
+_KINK_SHARE = {True: 1e-7, False: 1e-2}
+"""Smallest gap between one-sided slopes, relative to them, that counts: in float64, in less."""
+
+_GLANCE = 0.1
+"""A glance acquits within this share of the sharpest bar, 1e-6 in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    value: float
+    tight: float
+    bar: float
+    step: float
+    size: float
+
+
+_NOTHING = _Estimate(math.nan, math.nan, math.inf, math.nan, 0.0)
+
+
+def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -> Verdict:
+    """Judge one analytic directional derivative.
+
+    Args:
+        curve: the function along the direction.
+        analytic: derivative under test, ``<u, J v>``.
+        scale: root of the summed squares of its terms, against which deviations are relative.
+        resolution: of the dtype in which ``curve`` is evaluated.
+
+    Returns:
+        The verdict; ``undecided`` where no step size is sharp enough.
+    """
+    sharp: list[_Estimate] = []
+    scale = scale if math.isfinite(scale) else 0.0
+    for step in resolution.ladder:
+        found = _estimate(curve, step, resolution.unit)
+        if not math.isfinite(found.value):
+            continue
+        room = resolution.sharp * (scale + abs(found.value)) + 1e-4 * resolution.sharp * found.size
+        if not found.bar <= room:
+            continue
+        better = [x for x in sharp if x.bar < found.bar and _agree(found, x)]
+        sharp.append(found)
+        if _error(analytic, found) <= found.tight and not better:
+            return _verdict("agrees", analytic, found)
+        if _is_refuted(analytic, scale, resolution, sharp):
+            break
+    return _conclude(curve, analytic, scale, resolution, sharp)
+
+
+def glance(curve: Curve, analytic: float, scale: float, resolution: Resolution) -> bool:
+    """Whether one central difference is enough to acquit; ``False`` says nothing.
+
+    Two evaluations instead of four or more, for the places where gross faults are looked for.
+    """
+    step = resolution.ladder[1]
+    plus, minus = curve.at(step), curve.at(-step)
+    sums = torch.stack([torch.dot(plus - minus, curve.weights), torch.dot(plus.abs(), curve.sizes)])
+    slope, size = sums.tolist()
+    rounding = 16 * resolution.unit / step * size
+    room = _GLANCE * resolution.sharp * scale
+    error = abs(analytic - slope / (2 * step))
+    return bool(rounding <= 10 * room and error <= room + rounding)
+
+
+def _conclude(
+    curve: Curve,
+    analytic: float,
+    scale: float,
+    resolution: Resolution,
+    sharp: list[_Estimate],
+) -> Verdict:
+    best = min(sharp, key=lambda found: found.bar, default=_NOTHING)
+    if _error(analytic, best) <= best.bar + resolution.tolerance * scale:
+        return _verdict("agrees", analytic, best)
+    noise = _noise(curve)
+    flat = _flatness(curve, noise, resolution.ladder[0])
+    if flat is not None and abs(analytic) <= flat:
+        return _verdict("agrees", analytic, replace(best, value=0.0, bar=flat))
+    if _has_kink(curve, resolution, sharp, noise):
+        return _verdict("kink", analytic, best)
+    if _is_refuted(analytic, scale, resolution, sharp):
+        return _verdict("differs", analytic, best)
+    return _verdict("undecided", analytic, best)
+
+
+def _is_refuted(
+    analytic: float, scale: float, resolution: Resolution, sharp: Sequence[_Estimate]
+) -> bool:
+    """Whether two step sizes agree with each other, and the analytic value with neither."""
+    best = min(sharp, key=lambda found: found.bar, default=_NOTHING)
+    limit = 4 * best.bar + resolution.tolerance * scale
+    return any(
+        other is not best
+        and _agree(best, other)
+        and _error(analytic, best) > limit + 2 * abs(best.value - other.value)
+        for other in sharp
+    )
+
+
+def _noise(curve: Curve) -> float:
+    """Change of the weighted outputs under steps that are nothing but rounding."""
+    changes = [(curve.at(step) - curve.centre) * curve.weights for step in (2.0**-50, -(2.0**-49))]
+    return max(float(change.abs().sum()) for change in changes)
+
+
+def _flatness(curve: Curve, noise: float, step: float) -> float | None:
+    """Return the largest slope that hides in the noise when the function does not change at all
+    along the direction, as one that cancels to a constant; else ``None``."""
+    change = float(((curve.at(step) - curve.at(-step)) * curve.weights).abs().sum())
+    return 64 * noise / step if change <= 32 * noise else None
+
+
+def _verdict(state: State, analytic: float, found: _Estimate) -> Verdict:
+    return Verdict(
+        state=state, analytic=analytic, numeric=found.value, bar=found.bar, step=found.step
+    )
+
+
+def _error(analytic: float, found: _Estimate) -> float:
+    return abs(analytic - found.value) if math.isfinite(analytic) else math.inf
+
+
+def _agree(a: _Estimate, b: _Estimate) -> bool:
+    return abs(a.value - b.value) <= 2 * (a.bar + b.bar) + 1e-9 * abs(a.value)
+
+
+def _estimate(curve: Curve, step: float, unit: float) -> _Estimate:
+    plus, minus = curve.at(step), curve.at(-step)
+    half_plus, half_minus = curve.at(step / 2), curve.at(-step / 2)
+    sums = torch.stack(
+        [
+            torch.dot(plus - minus, curve.weights),
+            torch.dot(half_plus - half_minus, curve.weights),
+            torch.dot(half_plus.abs() + half_minus.abs(), curve.sizes),
+        ]
+    )
+    far, near, size = sums.tolist()
+    wide, narrow, rounding = far / (2 * step), near / step, 16 * unit / step * size
+    gap = abs(narrow - wide)
+    # The Richardson value is far better than the gap between its two parts; the generous bar is
+    # for accusing, the tight one for acquitting.
+    return _Estimate(
+        value=(4 * narrow - wide) / 3,
+        tight=gap / 16 + rounding,
+        bar=2 * gap + rounding,
+        step=step,
+        size=size / 2 / max(half_plus.numel(), 1) ** 0.5,
+    )
+
+
+def is_smooth(curve: Curve, resolution: Resolution) -> bool:
+    """Whether one-sided slopes agree, or come closer with the step: four evaluations."""
+    gaps = []
+    for step in (resolution.one_sided[0], resolution.one_sided[2]):
+        gap, slope = _one_sided(curve, step)
+        if gap <= 1e-2 * slope:
+            return True
+        gaps.append(gap)
+    return all(map(math.isfinite, gaps)) and gaps[1] <= 0.3 * gaps[0]
+
+
+def _one_sided(curve: Curve, step: float) -> tuple[float, float]:
+    """Return the gap between the one-sided slopes and their size, summed over the outputs.
+
+    Per output element, so that two kinks cannot cancel.
+    """
+    rise = (curve.at(step) - curve.centre) * curve.weights
+    fall = (curve.centre - curve.at(-step)) * curve.weights
+    gap, slope = float((rise - fall).abs().sum()), float((rise.abs() + fall.abs()).sum())
+    return gap / step, slope / step
+
+
+def _has_kink(
+    curve: Curve, resolution: Resolution, sharp: Sequence[_Estimate], noise: float
+) -> bool:
+    """Whether one-sided slopes differ by an amount that does not shrink with the step.
+
+    Looked at below the smallest step that resolved the function: a steep function has no kink.
+    """
+    steps = resolution.one_sided
+    if sharp:
+        shrink = min(found.step for found in sharp) / resolution.ladder[0]
+        steps = (steps[0] * shrink, steps[1] * shrink, steps[2] * shrink)
+    gaps = []
+    slope = 0.0
+    for step in steps:
+        gap, slope = _one_sided(curve, step)
+        gaps.append(gap)
+    size = float((curve.centre.abs() * curve.sizes).sum())
+    share = _KINK_SHARE[resolution.unit < 1e-12]
+    # rounding of the outputs, and of the inputs through the slope
+    floor = share * slope + 64 * resolution.unit / steps[2] * (size + slope)
+    floor += 16 * noise / steps[2]
+    return all(map(math.isfinite, gaps)) and gaps[2] > floor and gaps[2] > 0.4 * gaps[0]

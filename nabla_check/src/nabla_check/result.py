@@ -1,0 +1,100 @@
+"""The outcome of checking one operator."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from nabla_core.issue import Issue
+from nabla_core.report import AllowedIssue, NotEvaluated
+from nabla_core.result import ResultMixin
+from nabla_core.severity import Severity
+
+__all__ = ["CheckResult"]
+
+_WIDTH = 100
+_MOST_LINES = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult(ResultMixin):
+    """What was checked, what is wrong, and what could not be decided.
+
+    Attributes:
+        candidate: name of the operator.
+        issues: the verdicts, causes before their consequences.
+        seed: reproduces every random number of the check.
+        level: ``first-order`` or ``full``.
+        checks: names of the checks that were decided.
+        not_evaluated: rules that could not be decided, with the reason.
+        allowed: issues accepted by ``nabla.allow`` or a baseline.
+        forward_calls: calls of the candidate.
+        backward_calls: backward passes through the candidate.
+        fail_on: severity from which an issue fails the check.
+    """
+
+    candidate: str
+    issues: tuple[Issue, ...]
+    seed: int
+    level: str
+    checks: tuple[str, ...]
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    allowed: tuple[AllowedIssue, ...] = ()
+    forward_calls: int = 0
+    backward_calls: int = 0
+    fail_on: Severity = Severity.LOW
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-safe mapping."""
+        return {
+            "passed": self.passed,
+            "candidate": self.candidate,
+            "seed": self.seed,
+            "level": self.level,
+            "issues": [issue.to_dict() for issue in self.issues],
+            "checks": list(self.checks),
+            "not_evaluated": [entry.to_dict() for entry in self.not_evaluated],
+            "allowed": [entry.to_dict() for entry in self.allowed],
+            "forward_calls": self.forward_calls,
+            "backward_calls": self.backward_calls,
+        }
+
+    def format(self) -> str:
+        """Return the verdict in at most 25 lines, without colour."""
+        lines = [self._headline()]
+        for issue in self.failures:
+            lines += _issue_lines(issue)
+        notes = [issue for issue in self.issues if issue not in self.failures]
+        lines += [_short(f"note {note.rule}: {note.message}") for note in notes]
+        lines += [_short(f"allowed {x.issue.rule}: {x.reason}") for x in self.allowed]
+        if self.not_evaluated:
+            reasons = "; ".join(f"{entry.rule} ({entry.reason})" for entry in self.not_evaluated)
+            lines.append(_short(f"not evaluated: {reasons}"))
+        if len(lines) > _MOST_LINES:
+            hidden = len(lines) - _MOST_LINES + 1
+            lines = [*lines[: _MOST_LINES - 1], f"… {hidden} more lines in to_dict()"]
+        return "\n".join(lines)
+
+    def _headline(self) -> str:
+        verdict = "passed" if self.passed else "FAILED"
+        return (
+            f"{self.candidate}: {verdict} ({self.level}, seed {self.seed}, "
+            f"{len(self.checks)} checks, {self.forward_calls} forward and "
+            f"{self.backward_calls} backward calls)"
+        )
+
+
+def _issue_lines(issue: Issue) -> list[str]:
+    lines = textwrap.wrap(
+        f"{issue.rule} {issue.name}: {issue.message}", _WIDTH, subsequent_indent="    "
+    )
+    for label in ("cause", "setting"):
+        if label in issue.evidence:
+            lines.append(_short(f"    {label}: {issue.evidence[label]}"))
+    lines.append(_short(f"    fix: {issue.suggestion}"))
+    return lines
+
+
+def _short(text: str) -> str:
+    indent = text[: len(text) - len(text.lstrip())]
+    return indent + textwrap.shorten(text, _WIDTH + 60, placeholder=" …")
