@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from nabla_check.artifact import Evidence, write_artifact
-from nabla_check.fuzz_operator import fuzz
+from nabla_check.evidence.artifact import Evidence, write_artifact
+from nabla_check.fuzzing.fuzz_operator import fuzz
+from nabla_check.inputs.specs import shapes, tensor
 from nabla_check.rules import BACKWARD_MISMATCH
-from nabla_check.specs import shapes, tensor
 from nabla_core.errors import InputError
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import nabla_check.campaign
-from nabla_check.fuzz_operator import fuzz
-from nabla_check.properties import equivalent
-from nabla_check.properties import property as law
-from nabla_check.specs import shapes, tensor
+import nabla_check.fuzzing.campaign
+from nabla_check.fuzzing.fuzz_operator import fuzz
+from nabla_check.fuzzing.properties import equivalent
+from nabla_check.fuzzing.properties import property as law
+from nabla_check.inputs.specs import shapes, tensor
 from nabla_core.allowance import allow
 from nabla_core.errors import UsageError
 
@@ -372,7 +372,7 @@ def test_the_text_is_short_and_the_result_is_json_safe(tail):
 
 def test_the_budget_is_kept_and_told(monkeypatch):
     clock = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(nabla_check.campaign.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(nabla_check.fuzzing.campaign.time, "monotonic", lambda: next(clock))
     result = fuzz(
         candidate=torch.square, reference=torch.square, inputs=[tensor((3,))], budget_s=25.0
     )

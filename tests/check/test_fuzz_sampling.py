@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from nabla_check.fitting import fit_recipe
-from nabla_check.recipe import Case, CaseInput
-from nabla_check.sampling import LANDMARKS, Recipe, Sampler, example_case
-from nabla_check.specs import shapes, tensor
-from nabla_check.subject import Subject
-from nabla_check.values import FILLS, fill, fills_within
+from nabla_check.fuzzing.fitting import fit_recipe
+from nabla_check.fuzzing.recipe import Case, CaseInput
+from nabla_check.fuzzing.sampling import LANDMARKS, Recipe, Sampler, example_case
+from nabla_check.fuzzing.subject import Subject
+from nabla_check.fuzzing.values import FILLS, fill, fills_within
+from nabla_check.inputs.specs import shapes, tensor
 
 
 def draw(recipe, seed=0, count=60):

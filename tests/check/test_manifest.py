@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from nabla_check.fuzz_cli import fuzz as fuzz_command
-from nabla_check.fuzz_targets import FuzzRequest, fuzz_target
-from nabla_check.manifest import CheckSettings, check_manifest, read_operators
+from nabla_check.project.fuzz_targets import FuzzRequest, fuzz_target
+from nabla_check.project.manifest import CheckSettings, check_manifest, read_operators
 from nabla_core.binder import bind_field, field_of
 from nabla_core.cli.state import ShellState
 from nabla_core.errors import ConfigError, UsageError
@@ -125,8 +125,8 @@ def test_processes_give_the_same_minimum(kernels):
 
 
 def test_an_operator_that_cannot_travel_is_explained():
-    from nabla_check.fuzz_operator import fuzz
-    from nabla_check.specs import tensor
+    from nabla_check.fuzzing.fuzz_operator import fuzz
+    from nabla_check.inputs.specs import tensor
 
     with ProcessPoolExecutor(1) as pool, pytest.raises(UsageError, match="top of a module"):
         fuzz(candidate=lambda x: x, inputs=[tensor((3,))], executor=pool)

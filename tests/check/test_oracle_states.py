@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nabla_check.oracle import Curve, glance, judge, resolution_of
+from nabla_check.truth.oracle import Curve, glance, judge, resolution_of
 
 FLOAT64 = resolution_of([torch.float64])
 

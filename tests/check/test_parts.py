@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from nabla_check import rng, shapes, tensor
-from nabla_check.authorship import has_own_derivatives
-from nabla_check.callee import Callee
-from nabla_check.classify import classify
-from nabla_check.compare import deviation, same_bits
-from nabla_check.describe import apart
-from nabla_check.layouts import LAYOUTS, copy_as_is, relayout
-from nabla_check.operands import Operands
-from nabla_check.specs import draw
-from nabla_check.surroundings import closed_over_tensors
-from nabla_check.tree import flatten, leaves_of
+from nabla_check import shapes, tensor
+from nabla_check.inputs import rng
+from nabla_check.inputs.callee import Callee
+from nabla_check.inputs.layouts import LAYOUTS, copy_as_is, relayout
+from nabla_check.inputs.operands import Operands
+from nabla_check.inputs.specs import draw
+from nabla_check.inputs.surroundings import closed_over_tensors
+from nabla_check.inputs.tree import flatten, leaves_of
+from nabla_check.truth.authorship import has_own_derivatives
+from nabla_check.wording.classify import classify
+from nabla_check.wording.compare import deviation, same_bits
+from nabla_check.wording.describe import apart
 from nabla_core.errors import UsageError
 
 Pair = namedtuple("Pair", "left right")

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from nabla_check.layouts import LAYOUTS, relayout
-from nabla_check.reproduction import ScriptCase, reproduction_script, tensor_code
-from nabla_check.source_code import source_of
+from nabla_check.evidence.reproduction import ScriptCase, reproduction_script, tensor_code
+from nabla_check.evidence.source_code import source_of
+from nabla_check.inputs.layouts import LAYOUTS, relayout
 
 SCALE = 3
 

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
-from nabla_check.minimize_case import minimize
-from nabla_check.recipe import Case, CaseInput
-from nabla_check.sampling import Recipe
-from nabla_check.shrink import shrink
-from nabla_check.specs import shapes, tensor
+from nabla_check.fuzzing.minimize_case import minimize
+from nabla_check.fuzzing.recipe import Case, CaseInput
+from nabla_check.fuzzing.sampling import Recipe
+from nabla_check.fuzzing.shrink import shrink
+from nabla_check.inputs.specs import shapes, tensor
 from nabla_core.errors import UsageError
 
 LAYOUTS = ["contiguous", "transposed", "strided", "sliced", "expanded"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import find, given, settings
 
-from nabla_check.specs import shapes, tensor
+from nabla_check.inputs.specs import shapes, tensor
 from nabla_check.strategies import cases, tensors
 from nabla_core.errors import UsageError
 

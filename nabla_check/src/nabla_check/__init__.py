@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "CheckResult": "result",
-    "FuzzOptions": "fuzz_options",
-    "FuzzResult": "fuzz_result",
+    "FuzzOptions": "fuzzing.fuzz_options",
+    "FuzzResult": "fuzzing.fuzz_result",
     "OperatorOptions": "options",
-    "equivalent": "properties",
-    "fuzz": "fuzz_operator",
-    "minimize": "minimize_case",
+    "equivalent": "fuzzing.properties",
+    "fuzz": "fuzzing.fuzz_operator",
+    "minimize": "fuzzing.minimize_case",
     "operator": "check_operator",
-    "property": "properties",
-    "shapes": "specs",
-    "tensor": "specs",
+    "property": "fuzzing.properties",
+    "shapes": "inputs.specs",
+    "tensor": "inputs.specs",
 }
 __all__ = list(_HOMES)
 
 if TYPE_CHECKING:
     from .check_operator import operator as operator
-    from .fuzz_operator import fuzz as fuzz
-    from .fuzz_options import FuzzOptions as FuzzOptions
-    from .fuzz_result import FuzzResult as FuzzResult
-    from .minimize_case import minimize as minimize
+    from .fuzzing.fuzz_operator import fuzz as fuzz
+    from .fuzzing.fuzz_options import FuzzOptions as FuzzOptions
+    from .fuzzing.fuzz_result import FuzzResult as FuzzResult
+    from .fuzzing.minimize_case import minimize as minimize
+    from .fuzzing.properties import equivalent as equivalent
+    from .fuzzing.properties import property as property
+    from .inputs.specs import shapes as shapes
+    from .inputs.specs import tensor as tensor
     from .options import OperatorOptions as OperatorOptions
-    from .properties import equivalent as equivalent
-    from .properties import property as property
     from .result import CheckResult as CheckResult
-    from .specs import shapes as shapes
-    from .specs import tensor as tensor
 
 
 def __getattr__(name: str) -> object:

@@ -8,14 +8,14 @@ import torch
 
 from nabla_core.issue import Issue
 
-from . import rng
-from .authorship import has_own_derivatives
-from .compare import largest, same_bits
-from .evaluation import Cotangents, OperatorRaised, Outputs
 from .examination import Baseline, Examination
-from .operands import Values, is_differentiable
-from .precision_choice import measure_resolution
+from .inputs import rng
+from .inputs.evaluation import Cotangents, OperatorRaised, Outputs
+from .inputs.operands import Values, is_differentiable
 from .rules import MUTATES_COTANGENT, MUTATES_INPUT, OUTPUT_STRUCTURE
+from .truth.authorship import has_own_derivatives
+from .truth.precision_choice import measure_resolution
+from .wording.compare import largest, same_bits
 
 __all__ = ["establish"]
 

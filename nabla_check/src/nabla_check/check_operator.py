@@ -9,11 +9,11 @@ from typing import Unpack
 
 import torch
 
-from . import rng
-from .callee import Callee
-from .evaluation import Evaluator
 from .examination import Examination
-from .operands import Operands
+from .inputs import rng
+from .inputs.callee import Callee
+from .inputs.evaluation import Evaluator
+from .inputs.operands import Operands
 from .options import Level, OperatorKeywords, OperatorOptions
 from .result import CheckResult
 from .schedule import run_schedule

@@ -43,7 +43,7 @@ def check(
     TARGET is module:function or file.py:function. Inputs are drawn for each --shape; without any,
     the function or list called `inputs` beside the operator gives them.
     """
-    from .targets import TargetInputs, check_target, parse_shape
+    from .project.targets import TargetInputs, check_target, parse_shape
 
     recipe = TargetInputs(
         shapes=tuple(parse_shape(text) for text in flags["shapes"]), dtype=flags["dtype"]

@@ -12,13 +12,13 @@ from nabla_core.issue import Evidence, Issue, Location, Phase
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
-from .compare import largest
-from .evaluation import Cotangents, Evaluator, Gradients, Outputs
-from .operands import Operands, Values
+from .inputs.evaluation import Cotangents, Evaluator, Gradients, Outputs
+from .inputs.operands import Operands, Values
 from .options import OperatorOptions
-from .oracle import Resolution
-from .products import normals_like, size_of
 from .rules import INCONCLUSIVE
+from .truth.oracle import Resolution
+from .truth.products import normals_like, size_of
+from .wording.compare import largest
 
 __all__ = ["Baseline", "Battery", "Examination"]
 

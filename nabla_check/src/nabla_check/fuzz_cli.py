@@ -55,7 +55,7 @@ def fuzz(
 
     The smallest failing case is explained; --recipe "m k" --recipe "k n" shares the size k.
     """
-    from .fuzz_targets import FuzzRequest, fuzz_target
+    from .project.fuzz_targets import FuzzRequest, fuzz_target
 
     wanted = FuzzRequest(
         reference=reference,

@@ -35,6 +35,6 @@ def nabla_commands() -> tuple[Command, ...]:
 @hookimpl
 def nabla_options() -> type:
     """Declare the keys of ``[tool.nabla.check]``."""
-    from .manifest import CheckSettings
+    from .project.manifest import CheckSettings
 
     return CheckSettings

@@ -12,9 +12,9 @@ from nabla_core.session import Session, SessionOptions
 from nabla_core.severity import Severity
 
 from .check_operator import operator
-from .fuzz_operator import fuzz
-from .fuzz_options import FuzzKeywords
-from .fuzz_result import FuzzResult
+from .fuzzing.fuzz_operator import fuzz
+from .fuzzing.fuzz_options import FuzzKeywords
+from .fuzzing.fuzz_result import FuzzResult
 from .options import OperatorKeywords
 from .result import CheckResult
 

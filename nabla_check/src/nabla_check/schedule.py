@@ -22,9 +22,8 @@ from .battery.repetition import random_generators, repeat_backward, repeat_forwa
 from .battery.second_order import second_derivatives
 from .battery.subsets import frozen_subsets
 from .battery.variation import other_sizes, other_values
-from .evaluation import OperatorRaised
 from .examination import Battery, Examination
-from .precision_choice import choose_precision
+from .inputs.evaluation import OperatorRaised
 from .rules import (
     BACKWARD_MISMATCH,
     COTANGENT_LAYOUT,
@@ -44,6 +43,7 @@ from .rules import (
     RNG_CORRUPTED,
     STATE_LEAK,
 )
+from .truth.precision_choice import choose_precision
 
 __all__ = ["run_schedule"]
 

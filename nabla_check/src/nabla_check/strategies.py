@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from nabla_core.errors import UsageError
 
-from .recipe import Case, CaseInput, is_fixed
-from .sampling import LANDMARKS, InputSpace, Recipe
-from .specs import TensorSpec
+from .fuzzing.recipe import Case, CaseInput, is_fixed
+from .fuzzing.sampling import LANDMARKS, InputSpace, Recipe
+from .inputs.specs import TensorSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy

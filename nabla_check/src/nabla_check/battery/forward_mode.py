@@ -10,15 +10,15 @@ from torch.autograd import forward_ad
 
 from nabla_core.issue import Issue, Quantity
 
-from ..compare import largest
-from ..conditioning import disturbed, gradient_floors
-from ..describe import apart
-from ..evaluation import OperatorRaised
 from ..examination import Examination
-from ..numerical import curve_along, ladder_of
-from ..oracle import judge
-from ..products import inner, norm_of_products, steps_for
+from ..inputs.evaluation import OperatorRaised
 from ..rules import JVP_MISMATCH
+from ..truth.conditioning import disturbed, gradient_floors
+from ..truth.numerical import curve_along, ladder_of
+from ..truth.oracle import judge
+from ..truth.products import inner, norm_of_products, steps_for
+from ..wording.compare import largest
+from ..wording.describe import apart
 
 __all__ = ["forward_derivatives"]
 

@@ -8,14 +8,14 @@ import torch
 
 from nabla_core.issue import Issue
 
-from ..compare import deviation
-from ..conditioning import output_floors
-from ..describe import describe
-from ..evaluation import OperatorRaised, Outputs
 from ..examination import Examination
-from ..layouts import Layout, changes_memory, relayout
-from ..operands import Operands
+from ..inputs.evaluation import OperatorRaised, Outputs
+from ..inputs.layouts import Layout, changes_memory, relayout
+from ..inputs.operands import Operands
 from ..rules import INPUT_LAYOUT, OPERATOR_EXCEPTION
+from ..truth.conditioning import output_floors
+from ..wording.compare import deviation
+from ..wording.describe import describe
 from .linearity import is_refusal, worst
 
 __all__ = ["input_layouts"]

@@ -10,13 +10,13 @@ import torch
 
 from nabla_core.issue import Issue
 
-from ..compare import Deviation, deviation, largest
-from ..conditioning import gradient_floors
-from ..describe import describe
-from ..evaluation import Gradients, OperatorRaised
 from ..examination import Examination
-from ..layouts import Layout, changes_memory, relayout
+from ..inputs.evaluation import Gradients, OperatorRaised
+from ..inputs.layouts import Layout, changes_memory, relayout
 from ..rules import COTANGENT_LAYOUT, COTANGENT_NONLINEAR, OPERATOR_EXCEPTION
+from ..truth.conditioning import gradient_floors
+from ..wording.compare import Deviation, deviation, largest
+from ..wording.describe import describe
 
 __all__ = [
     "is_refusal",

@@ -11,13 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nabla_core.issue import Issue
 
-from ..authorship import nodes_of
-from ..compare import largest, same_bits
-from ..describe import describe
-from ..evaluation import Gradients, OperatorRaised, Outputs
 from ..examination import Examination
-from ..operands import Values, is_differentiable
+from ..inputs.evaluation import Gradients, OperatorRaised, Outputs
+from ..inputs.operands import Values, is_differentiable
 from ..rules import MUTATES_SAVED
+from ..truth.authorship import nodes_of
+from ..wording.compare import largest, same_bits
+from ..wording.describe import describe
 from .linearity import worst
 
 __all__ = ["explain_by_memory", "written_later"]

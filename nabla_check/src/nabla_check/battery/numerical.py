@@ -9,12 +9,10 @@ import torch
 
 from nabla_core.issue import Issue, Location
 
-from ..accuse import Basis, mismatch, missing_gradient, wrong_gradient
-from ..classify import Cause, classify
-from ..compare import deviation, largest
-from ..describe import at_index, number
 from ..examination import Baseline, Examination
-from ..numerical import (
+from ..inputs.operands import is_differentiable
+from ..rules import BACKWARD_MISMATCH, KINK, MISSING_GRADIENT
+from ..truth.numerical import (
     NumericElements,
     elements_of,
     halves,
@@ -24,10 +22,12 @@ from ..numerical import (
     nearby,
     point_at,
 )
-from ..operands import is_differentiable
-from ..oracle import Verdict
-from ..products import steps_for
-from ..rules import BACKWARD_MISMATCH, KINK, MISSING_GRADIENT
+from ..truth.oracle import Verdict
+from ..truth.products import steps_for
+from ..wording.accuse import Basis, mismatch, missing_gradient, wrong_gradient
+from ..wording.classify import Cause, classify
+from ..wording.compare import deviation, largest
+from ..wording.describe import at_index, number
 
 __all__ = ["compare_with_numbers", "unused_outputs"]
 

@@ -10,16 +10,16 @@ import torch
 
 from nabla_core.issue import Issue, Quantity
 
-from .. import rng
-from ..classify import classify
-from ..compare import Deviation, deviation, largest
-from ..conditioning import disturbed
-from ..describe import apart, at_index
-from ..evaluation import Evaluator, OperatorRaised
 from ..examination import Examination
-from ..operands import Operands
-from ..products import normals_like
+from ..inputs import rng
+from ..inputs.evaluation import Evaluator, OperatorRaised
+from ..inputs.operands import Operands
 from ..rules import OPERATOR_EXCEPTION, OUTPUT_STRUCTURE, PRECISION
+from ..truth.conditioning import disturbed
+from ..truth.products import normals_like
+from ..wording.classify import classify
+from ..wording.compare import Deviation, deviation, largest
+from ..wording.describe import apart, at_index
 
 __all__ = ["low_precision"]
 

@@ -8,15 +8,15 @@ import torch
 
 from nabla_core.issue import Issue, Quantity
 
-from .. import rng
-from ..accuse import Basis, missing_gradient, wrong_gradient
-from ..compare import Deviation, deviation, largest
-from ..conditioning import gradient_floors, output_floors
-from ..describe import describe
-from ..evaluation import Evaluator, Gradients, OperatorRaised, Outputs
 from ..examination import Baseline, Examination
-from ..operands import is_differentiable
+from ..inputs import rng
+from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised, Outputs
+from ..inputs.operands import is_differentiable
 from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
+from ..truth.conditioning import gradient_floors, output_floors
+from ..wording.accuse import Basis, missing_gradient, wrong_gradient
+from ..wording.compare import Deviation, deviation, largest
+from ..wording.describe import describe
 
 __all__ = ["compare_with_reference", "reference_at"]
 

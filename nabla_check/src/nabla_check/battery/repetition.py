@@ -10,11 +10,10 @@ from nabla_core.issue import Issue, Phase, Quantity
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
-from .. import rng
-from ..compare import largest, same_bits
-from ..evaluation import Gradients, OperatorRaised, Outputs
 from ..examination import Examination
-from ..layouts import Layout, relayout
+from ..inputs import rng
+from ..inputs.evaluation import Gradients, OperatorRaised, Outputs
+from ..inputs.layouts import Layout, relayout
 from ..rules import (
     MUTATES_SAVED,
     NONDETERMINISTIC_BACKWARD,
@@ -22,6 +21,7 @@ from ..rules import (
     RNG_CORRUPTED,
     STATE_LEAK,
 )
+from ..wording.compare import largest, same_bits
 from .linearity import nonlinear, refuses_layout, wrong_layout
 
 __all__ = ["random_generators", "repeat_backward", "repeat_forward"]

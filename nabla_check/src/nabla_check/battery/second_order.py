@@ -9,16 +9,16 @@ import torch
 
 from nabla_core.issue import Issue, Quantity
 
-from ..authorship import nodes_of
-from ..compare import Deviation, deviation, largest
-from ..conditioning import disturbed, gradient_floors
-from ..describe import describe, number
-from ..evaluation import Evaluator, Gradients, OperatorRaised
 from ..examination import Examination
-from ..operands import Values
-from ..oracle import Curve, glance, judge
-from ..products import inner, norm_of_products, normals_like, steps_for
+from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised
+from ..inputs.operands import Values
 from ..rules import DOUBLE_BACKWARD_MISMATCH
+from ..truth.authorship import nodes_of
+from ..truth.conditioning import disturbed, gradient_floors
+from ..truth.oracle import Curve, glance, judge
+from ..truth.products import inner, norm_of_products, normals_like, steps_for
+from ..wording.compare import Deviation, deviation, largest
+from ..wording.describe import describe, number
 
 __all__ = ["second_derivatives"]
 

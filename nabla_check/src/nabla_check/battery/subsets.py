@@ -8,9 +8,9 @@ import torch
 
 from nabla_core.issue import Issue
 
-from ..describe import describe
 from ..examination import Examination
 from ..rules import BACKWARD_MISMATCH, MISSING_GRADIENT
+from ..wording.describe import describe
 from .linearity import worst
 
 __all__ = ["frozen_subsets"]

@@ -10,12 +10,12 @@ import torch
 
 from nabla_core.issue import Issue
 
-from ..compare import largest, same_bits
-from ..evaluation import OperatorRaised
 from ..examination import Baseline, Examination
-from ..numerical import passes_at_a_glance, point_at
-from ..operands import Operands, is_differentiable
-from ..surroundings import closed_over_tensors
+from ..inputs.evaluation import OperatorRaised
+from ..inputs.operands import Operands, is_differentiable
+from ..inputs.surroundings import closed_over_tensors
+from ..truth.numerical import passes_at_a_glance, point_at
+from ..wording.compare import largest, same_bits
 from .numerical import judge_and_report
 from .reference import compare_at, reference_at
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from .compare import largest
-from .evaluation import Cotangents, Evaluator, OperatorRaised, Outputs
-from .operands import Operands, Values, is_differentiable
+from ..inputs.evaluation import Cotangents, Evaluator, OperatorRaised, Outputs
+from ..inputs.operands import Operands, Values, is_differentiable
+from ..wording.compare import largest
 
 __all__ = ["disturbed", "gradient_floors", "output_floors"]
 

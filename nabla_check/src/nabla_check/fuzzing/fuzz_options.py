@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 from nabla_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from .layouts import Layout
+    from ..inputs.layouts import Layout
     from .properties import Law
 
 __all__ = ["FuzzKeywords", "FuzzOptions"]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .compare import Deviation, deviation, largest
-from .operands import is_differentiable, widened
+from ..inputs.operands import is_differentiable, widened
+from ..wording.compare import Deviation, deviation, largest
 from .recipe import Case
 from .subject import Subject, TrialCall, call
 

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import torch
 
-from .operands import is_differentiable
+from ..inputs.operands import is_differentiable
 from .recipe import is_fixed
 from .sampling import InputSpace, Recipe, Sampler
 from .subject import Subject

@@ -10,10 +10,7 @@ import torch
 
 from nabla_core.issue import Evidence, Phase
 
-from .compare import Deviation, largest, same_bits
-from .describe import at_index, describe, number
-from .oracle import Verdict
-from .rules import (
+from ..rules import (
     BACKWARD_MISMATCH,
     FORWARD_MISMATCH,
     INPUT_LAYOUT,
@@ -23,6 +20,9 @@ from .rules import (
     OUTPUT_STRUCTURE,
     PROPERTY_VIOLATION,
 )
+from ..truth.oracle import Verdict
+from ..wording.compare import Deviation, largest, same_bits
+from ..wording.describe import at_index, describe, number
 from .subject import TrialCall
 
 __all__ = [

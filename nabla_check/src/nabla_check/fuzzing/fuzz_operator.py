@@ -16,19 +16,12 @@ from nabla_core.report import AllowedIssue
 from nabla_core.rule import Rule
 from nabla_core.session import Session, SessionOptions, current_session
 
-from . import rng
-from .agreement import Tolerances
-from .artifact import Evidence, write_artifact
-from .callee import Callee, name_of
-from .campaign import Campaign, Search, search
-from .explanation import Explanation, explain
-from .fitting import fit_recipe
-from .fuzz_options import FuzzKeywords, FuzzOptions
-from .fuzz_result import FuzzResult
-from .operands import Operands
-from .progress import Progress
-from .recipe import Case
-from .rules import (
+from ..evidence.artifact import Evidence, write_artifact
+from ..inputs import rng
+from ..inputs.callee import Callee, name_of
+from ..inputs.operands import Operands
+from ..inputs.specs import TensorSpec
+from ..rules import (
     BACKWARD_MISMATCH,
     COTANGENT_LAYOUT,
     FORWARD_MISMATCH,
@@ -41,9 +34,16 @@ from .rules import (
     PROPERTY_VIOLATION,
     RULES,
 )
+from .agreement import Tolerances
+from .campaign import Campaign, Search, search
+from .explanation import Explanation, explain
+from .fitting import fit_recipe
+from .fuzz_options import FuzzKeywords, FuzzOptions
+from .fuzz_result import FuzzResult
+from .progress import Progress
+from .recipe import Case
 from .sampling import Recipe, Sampler
 from .shrink import Shrunk, shrink
-from .specs import TensorSpec
 from .subject import Subject, preserved
 from .trial import Trial, TrialOptions
 

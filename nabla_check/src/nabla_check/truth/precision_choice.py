@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from ..examination import Examination
+from ..inputs.evaluation import OperatorRaised, Outputs
+from ..inputs.operands import Operands, is_differentiable
 from .conditioning import disturbed
-from .evaluation import OperatorRaised, Outputs
-from .examination import Examination
-from .operands import Operands, is_differentiable
 from .oracle import resolution_of
 
 __all__ = ["choose_precision", "measure_resolution"]

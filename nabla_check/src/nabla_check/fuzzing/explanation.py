@@ -12,15 +12,12 @@ from nabla_core.issue import Issue, Location, Reproduction
 from nabla_core.rule import Rule
 from nabla_core.session import Session, SessionOptions
 
-from .callee import name_of
-from .campaign import Campaign
-from .check_operator import operator
-from .layouts import copy_as_is
-from .operands import widened
-from .outcome import Finding
-from .recipe import Case
-from .reproduction import ScriptCase, reproduction_script
-from .rules import (
+from ..check_operator import operator
+from ..evidence.reproduction import ScriptCase, reproduction_script
+from ..inputs.callee import name_of
+from ..inputs.layouts import copy_as_is
+from ..inputs.operands import widened
+from ..rules import (
     BACKWARD_MISMATCH,
     COTANGENT_LAYOUT,
     FORWARD_MISMATCH,
@@ -29,6 +26,9 @@ from .rules import (
     PROPERTY_VIOLATION,
     RULES,
 )
+from .campaign import Campaign
+from .outcome import Finding
+from .recipe import Case
 from .subject import call, draw_cotangents
 from .trial import Trial
 

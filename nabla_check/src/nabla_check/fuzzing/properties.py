@@ -11,10 +11,10 @@ import torch
 
 from nabla_core.errors import UsageError
 
-from .compare import deviation, largest
-from .describe import describe
-from .operands import is_differentiable
-from .tree import flatten
+from ..inputs.operands import is_differentiable
+from ..inputs.tree import flatten
+from ..wording.compare import deviation, largest
+from ..wording.describe import describe
 
 __all__ = ["Equivalence", "Law", "Predicate", "equivalent", "property"]
 

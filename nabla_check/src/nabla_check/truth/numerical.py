@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .evaluation import OperatorRaised
-from .examination import Baseline, Examination
-from .operands import Operands, Values
+from ..examination import Baseline, Examination
+from ..inputs.evaluation import OperatorRaised
+from ..inputs.operands import Operands, Values
 from .oracle import Curve, Resolution, Verdict, glance, is_smooth, judge
 from .products import normal_like, projection, size_of, steps_for
 

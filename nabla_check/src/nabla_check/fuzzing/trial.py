@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from ..inputs.layouts import copy_as_is
+from ..inputs.operands import is_differentiable
+from ..wording.compare import deviation, largest
 from .agreement import Comparison, Tolerances, Truth, find_deviation, nearly_equal, room_around
-from .compare import deviation, largest
-from .layouts import copy_as_is
 from .line import Point, judge_call
-from .operands import is_differentiable
 from .outcome import (
     Finding,
     Outcome,

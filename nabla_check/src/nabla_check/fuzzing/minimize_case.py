@@ -8,10 +8,10 @@ import torch
 
 from nabla_core.errors import UsageError
 
+from ..inputs.specs import TensorSpec
 from .recipe import Case
 from .sampling import Recipe, Sampler
 from .shrink import Shrunk, shrink
-from .specs import TensorSpec
 
 __all__ = ["minimize"]
 

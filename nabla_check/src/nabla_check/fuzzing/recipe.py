@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .layouts import Layout, relayout
+from ..inputs.layouts import Layout, relayout
 from .values import Fill, fill
 
 __all__ = ["Case", "CaseInput", "axis_size", "is_fixed"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .layouts import LAYOUTS, Layout
+from ..inputs.layouts import LAYOUTS, Layout
+from ..inputs.specs import ShapeSpace, TensorSpec
 from .recipe import Case, CaseInput, axis_size, is_fixed
-from .specs import ShapeSpace, TensorSpec
 from .values import FILLS, Fill, fills_within
 
 __all__ = ["LANDMARKS", "InputSpace", "Recipe", "Sampler", "example_case", "simplest_dtypes"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .operands import is_differentiable
-from .oracle import Curve, Verdict, judge, resolution_of
-from .products import inner, norm_of_products, steps_for
+from ..inputs.operands import is_differentiable
+from ..truth.oracle import Curve, Verdict, judge, resolution_of
+from ..truth.products import inner, norm_of_products, steps_for
 from .recipe import Case
 from .subject import Function, Subject, TrialCall, call
 

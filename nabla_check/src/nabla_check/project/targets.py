@@ -16,10 +16,10 @@ import torch
 
 from nabla_core.errors import InputError, UsageError
 
-from .check_operator import operator
-from .options import Level
-from .result import CheckResult
-from .specs import tensor
+from ..check_operator import operator
+from ..inputs.specs import tensor
+from ..options import Level
+from ..result import CheckResult
 
 __all__ = ["TargetInputs", "check_target", "load_target", "parse_shape"]
 

@@ -25,8 +25,8 @@ from nabla_core.errors import ConfigError
 from nabla_core.options import option
 
 if TYPE_CHECKING:
-    from .fuzz_result import FuzzResult
-    from .result import CheckResult
+    from ..fuzzing.fuzz_result import FuzzResult
+    from ..result import CheckResult
 
 __all__ = [
     "CheckSettings",

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .callee import owning_module
-from .layouts import relayout
-from .operands import is_differentiable
-from .products import normal_like
+from ..inputs.callee import owning_module
+from ..inputs.layouts import relayout
+from ..inputs.operands import is_differentiable
+from ..inputs.tree import flatten
+from ..truth.products import normal_like
 from .recipe import Case
-from .tree import flatten
 
 __all__ = ["Subject", "TrialCall", "call", "draw_cotangents", "preserved"]
 

@@ -10,14 +10,14 @@ import torch
 from nabla_core.errors import UsageError
 from nabla_core.report import NotEvaluated
 
-from .check_operator import operator
-from .fuzz_operator import fuzz
-from .layouts import LAYOUTS, Layout
+from ..check_operator import operator
+from ..fuzzing.fuzz_operator import fuzz
+from ..fuzzing.sampling import Recipe, example_case
+from ..inputs.layouts import LAYOUTS, Layout
+from ..inputs.specs import TensorSpec, shapes, tensor
+from ..result import CheckResult
+from ..rules import BACKWARD_MISMATCH, COTANGENT_LAYOUT, INPUT_LAYOUT
 from .manifest import ManifestOperator, ManifestOutcome
-from .result import CheckResult
-from .rules import BACKWARD_MISMATCH, COTANGENT_LAYOUT, INPUT_LAYOUT
-from .sampling import Recipe, example_case
-from .specs import TensorSpec, shapes, tensor
 from .targets import load_target
 
 __all__ = ["named_dtype", "named_layout", "recipe_specs", "run_entry"]

@@ -8,12 +8,12 @@ import torch
 
 from nabla_core.issue import Issue, Quantity
 
+from ..examination import Baseline, Examination
+from ..inputs.evaluation import OperatorRaised
+from ..rules import BACKWARD_MISMATCH, MISSING_GRADIENT
 from .classify import Cause, classify
 from .compare import Deviation, deviation, largest
 from .describe import describe, number
-from .evaluation import OperatorRaised
-from .examination import Baseline, Examination
-from .rules import BACKWARD_MISMATCH, MISSING_GRADIENT
 
 __all__ = ["Basis", "mismatch", "missing_gradient", "wrong_gradient"]
 

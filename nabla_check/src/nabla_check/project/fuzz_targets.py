@@ -8,8 +8,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .fuzz_operator import fuzz
-from .fuzz_result import FuzzResult
+from ..fuzzing.fuzz_operator import fuzz
+from ..fuzzing.fuzz_result import FuzzResult
 from .manifest_run import recipe_specs
 from .targets import load_target
 

@@ -1,0 +1,1 @@
+"""Evidence that outlives the process: reproduction scripts and artifact folders."""

@@ -1,0 +1,1 @@
+"""Campaigns over drawn cases, exact shrinking, and properties that users state."""

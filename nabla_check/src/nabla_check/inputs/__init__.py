@@ -1,0 +1,1 @@
+"""What is differentiated: callables, operands, recipes of tensors, controlled evaluation."""

@@ -1,0 +1,1 @@
+"""What counts as right: numerical derivatives with an error bar, and floors of rounding."""
