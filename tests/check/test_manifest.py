@@ -165,4 +165,5 @@ def test_a_campaign_that_compares_nothing_exits_with_4(kernels):
 
     assert answer.exception is None
     assert answer.return_value == 4
-    assert "nothing was compared" in answer.stderr
+    assert "Only 0 of 3 trials could be compared" in answer.stdout
+    assert "nothing was checked" in answer.stdout

@@ -200,6 +200,19 @@ def test_blocking_holds_for_commands_of_plugins_too(capsys, monkeypatch, write_p
     assert run_shell(["-p", "no:giving", "extra"]) == 2
 
 
+def test_a_fault_of_nabla_itself_exits_with_3_and_says_so(capsys, monkeypatch):
+    from nabla_core.cli import rules
+
+    def broken(*arguments):
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(rules, "_explain", broken)
+    assert run_shell(["rule", "NAB001"]) == 3
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: inside" in err
+    assert "internal error" in err
+
+
 def test_plugins_are_listed_by_hook(capsys):
     assert run_shell(["plugins", "--hook", "nabla_reporters", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

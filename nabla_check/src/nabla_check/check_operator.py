@@ -9,6 +9,7 @@ from typing import Unpack
 
 import torch
 
+from .evidence.failure import CheckCall
 from .examination import Examination
 from .inputs import rng
 from .inputs.callee import Callee
@@ -61,7 +62,10 @@ def operator(
         run_schedule(exam)
     finally:
         rng.restore(before)
-    return settle(exam)
+    call = CheckCall(
+        candidate=candidate, reference=reference, inputs=inputs, options=chosen, seed=number
+    )
+    return settle(exam, call)
 
 
 def _examination(

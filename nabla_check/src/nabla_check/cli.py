@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import Literal, TypedDict, Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import click
 
 from nabla_core.cli.options import ReportRequest, reporting
+from nabla_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from nabla_core.session import Session
 
 __all__ = ["check"]
 
@@ -23,7 +28,7 @@ class _Flags(TypedDict):
 
 
 @click.command("check")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
 @click.option("--reference", metavar="TARGET", help=_REFERENCE)
 @click.option("--shape", "shapes", multiple=True, metavar="4,3", help="One input; repeat for more.")
 @click.option("--dtype", type=click.Choice(_DTYPES), default="float64", show_default=True)
@@ -41,18 +46,40 @@ def check(
     """Check the derivatives of one or more operators.
 
     TARGET is module:function or file.py:function. Inputs are drawn for each --shape; without any,
-    the function or list called `inputs` beside the operator gives them.
+    the function or list called `inputs` beside the operator gives them. Without a TARGET, all
+    operators listed under [tool.nabla.check.operators] are checked.
     """
+    session = request.session(shlex.join(["nabla", "check", *targets]), seed=flags["seed"])
+    with session:
+        outcomes = _named(targets, reference, flags) if targets else _listed(session)
+        for line in outcomes:
+            if request.state.verbose > 0:
+                click.echo(line, err=True)
+    return request.deliver(session.finish())
+
+
+def _named(targets: tuple[str, ...], reference: str | None, flags: _Flags) -> Iterator[str]:
     from .project.targets import TargetInputs, check_target, parse_shape
 
     recipe = TargetInputs(
         shapes=tuple(parse_shape(text) for text in flags["shapes"]), dtype=flags["dtype"]
     )
-    level, seed = flags["level"], flags["seed"]
-    session = request.session(shlex.join(["nabla", "check", *targets]), seed=seed)
-    with session:
-        for target in targets:
-            result = check_target(target, reference, recipe, level=level, seed=seed)
-            if request.state.verbose >= 0:
-                click.echo(result.format(), err=True)
-    return request.deliver(session.finish())
+    for target in targets:
+        result = check_target(target, reference, recipe, level=flags["level"], seed=flags["seed"])
+        yield result.format()
+
+
+def _listed(session: Session) -> Iterator[str]:
+    from .project.manifest import CheckSettings, check_manifest, read_operators
+
+    settings = session.options(CheckSettings)
+    operators = read_operators(settings)
+    if not operators:
+        raise UsageError(
+            "nabla check: no TARGET, and no operators under [tool.nabla.check.operators]; "
+            "name one like kernels.py:my_op, or list them in pyproject.toml"
+        )
+    for outcome in check_manifest(operators, settings.seed):
+        yield outcome.check.format()
+        if outcome.fuzz is not None:
+            yield outcome.fuzz.format()

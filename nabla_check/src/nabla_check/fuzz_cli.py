@@ -68,11 +68,11 @@ def fuzz(
         budget_s=flags["budget_s"],
         artifact_dir=flags["artifact_dir"],
     )
-    quiet = request.state.verbose < 0
+    verbose = request.state.verbose
     session = request.session(shlex.join(["nabla", "fuzz", *targets]), seed=flags["seed"])
     with session:
         for target in targets:
-            result = fuzz_target(target, wanted, show_progress=False if quiet else None)
-            if not quiet:
+            result = fuzz_target(target, wanted, show_progress=False if verbose < 0 else None)
+            if verbose > 0:
                 click.echo(result.format(), err=True)
     return request.deliver(session.finish())

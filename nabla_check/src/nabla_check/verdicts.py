@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nabla_core.issue import Issue, Reproduction
-from nabla_core.report import AllowedIssue, NotEvaluated
-from nabla_core.session import Session, SessionOptions, current_session
+from nabla_core.report import NotEvaluated
+from nabla_core.session import current_session
+from nabla_core.severity import Severity
 
+from .delivery import deliver
+from .evidence.failure import CheckCall, script_for, store
 from .examination import Examination
 from .result import CheckResult
 from .rules import (
@@ -50,10 +53,17 @@ _CONSEQUENCES = {
 """Verdicts that only repeat what another one explains; they are left out."""
 
 
-def settle(exam: Examination) -> CheckResult:
-    """Hand the issues to the session, or to a private one that knows ``nabla.allow``."""
-    issues = [_reproducible(exam, issue) for issue in _ordered(exam.issues)]
-    kept, allowed = _filtered(issues)
+def settle(exam: Examination, call: CheckCall) -> CheckResult:
+    """Complete the issues with what shows them again, and hand them to the session.
+
+    Raises:
+        InputError: ``artifact_dir`` cannot be written.
+    """
+    issues = _reproducible(exam, call, _ordered(exam.issues))
+    found = {issue.rule for issue in issues}
+    decided = [rule for rule in RULES if rule.id in found or rule.id not in exam.skipped]
+    kept, allowed = deliver(issues, decided)
+    _tell_what_was_not_decided(exam)
     return CheckResult(
         candidate=exam.candidate.callee.name,
         issues=tuple(kept),
@@ -80,26 +90,23 @@ def _ordered(issues: list[Issue]) -> list[Issue]:
     return sorted(rest, key=lambda x: (-int(x.severity), order.get(x.rule, len(order))))
 
 
-def _reproducible(exam: Examination, issue: Issue) -> Issue:
-    return replace(issue, plugin="check", reproduction=Reproduction(seed=exam.seed))
+def _reproducible(exam: Examination, call: CheckCall, issues: list[Issue]) -> list[Issue]:
+    faults = [issue for issue in issues if issue.severity >= Severity.LOW]
+    if not faults:
+        return [replace(issue, reproduction=Reproduction(seed=exam.seed)) for issue in issues]
+    title = f"{faults[0].rule} {faults[0].name} of {exam.candidate.callee.name}"
+    script = script_for(call, title)
+    again = Reproduction(seed=exam.seed, script=script)
+    artifact = store(call, exam.given, faults, script)
+    return [
+        replace(issue, reproduction=again, artifact=artifact) if issue in faults else issue
+        for issue in issues
+    ]
 
 
-def _filtered(issues: list[Issue]) -> tuple[list[Issue], list[AllowedIssue]]:
+def _tell_what_was_not_decided(exam: Examination) -> None:
     session = current_session()
-    if not issues:
-        if session is not None:
-            session.use(RULES)
-        return [], []
-    private = Session(
-        host=None if session is None else session.host,
-        config=None if session is None else session.config,
-        options=SessionOptions(command="nabla.check.operator", isolated=True),
-    )
-    with private:
-        for issue in issues:
-            private.add(issue)
     if session is not None:
-        session.use(RULES)
-        for issue in issues:
-            session.add(issue)
-    return list(private.issues), list(private.allowed)
+        known = {rule.id: rule for rule in RULES}
+        for rule_id, reason in exam.skipped.items():
+            session.undecide(known[rule_id], f"{exam.candidate.callee.name}: {reason}")

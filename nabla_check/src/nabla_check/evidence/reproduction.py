@@ -9,7 +9,7 @@ import torch
 
 from .source_code import source_of
 
-__all__ = ["ScriptCase", "reproduction_script", "tensor_code"]
+__all__ = ["ScriptCase", "code_of", "operator_script", "reproduction_script", "tensor_code"]
 
 _MOST_ELEMENTS = 512
 
@@ -67,6 +67,18 @@ result.print()
 sys.exit(0 if result.passed else 1)
 """
 
+_OPERATOR = """
+import nabla
+
+result = nabla.check.operator(
+    candidate=candidate,
+    reference=reference,
+    {arguments}
+)
+result.print()
+sys.exit(0 if result.passed else 1)
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCase:
@@ -116,6 +128,19 @@ def reproduction_script(case: ScriptCase) -> str | None:
     return text + f"cotangents = {cotangents}\nlimit = {case.limit!r}\n" + _RUN
 
 
+def operator_script(title: str, candidate: str, reference: str, arguments: str) -> str:
+    """Return a script that repeats a call of the operator check.
+
+    Args:
+        title: first line.
+        candidate: statements that define ``candidate``.
+        reference: statements that define ``reference``.
+        arguments: further keyword arguments of the call, as source.
+    """
+    head = _HEAD.format(title=title, candidate=candidate, reference=reference)
+    return head + _OPERATOR.format(arguments=arguments)
+
+
 def tensor_code(tensor: torch.Tensor) -> str | None:
     """Return an expression for ``tensor``: the same values, strides and need of a gradient."""
     source = tensor.detach()
@@ -146,7 +171,7 @@ def _literal(value: object) -> str:
 
 
 def _list_code(values: Sequence[object]) -> str | None:
-    parts = [_code(value) for value in values]
+    parts = [code_of(value) for value in values]
     known = [part for part in parts if part is not None]
     if len(known) != len(parts):
         return None
@@ -154,13 +179,14 @@ def _list_code(values: Sequence[object]) -> str | None:
 
 
 def _keywords(kwargs: Mapping[str, object]) -> str | None:
-    parts = {name: _code(value) for name, value in kwargs.items()}
+    parts = {name: code_of(value) for name, value in kwargs.items()}
     if any(part is None for part in parts.values()):
         return None
     return "{" + ", ".join(f"{name!r}: {part}" for name, part in parts.items()) + "}"
 
 
-def _code(value: object) -> str | None:
+def code_of(value: object) -> str | None:
+    """Return source for a value; ``None`` when it cannot be written out."""
     if isinstance(value, torch.Tensor):
         return tensor_code(value)
     if isinstance(value, torch.dtype):
@@ -170,7 +196,7 @@ def _code(value: object) -> str | None:
     if isinstance(value, (float, complex)):
         return _literal(value)
     if isinstance(value, (list, tuple)):
-        parts = [_code(item) for item in value]
+        parts = [code_of(item) for item in value]
         if any(part is None for part in parts):
             return None
         inner = ", ".join(str(part) for part in parts)

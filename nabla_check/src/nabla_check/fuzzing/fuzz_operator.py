@@ -12,10 +12,9 @@ import torch
 
 from nabla_core.errors import UsageError
 from nabla_core.issue import Issue
-from nabla_core.report import AllowedIssue
 from nabla_core.rule import Rule
-from nabla_core.session import Session, SessionOptions, current_session
 
+from ..delivery import deliver
 from ..evidence.artifact import Evidence, write_artifact
 from ..inputs import rng
 from ..inputs.callee import Callee, name_of
@@ -164,7 +163,7 @@ def _conclude(
         skipped=dict(found.skipped.most_common(5)),
     )
     if found.failing is None or found.finding is None:
-        kept, allowed = _delivered(_notes(campaign, found, requested), _decided(campaign, found))
+        kept, allowed = deliver(_notes(campaign, found, requested), _decided(campaign, found))
         return replace(result, issues=kept, allowed=allowed)
     shrunk = _shrunk(campaign, found, options.max_shrink_calls)
     finding = Trial(campaign.subject, campaign.options).run(shrunk.case).finding or found.finding
@@ -172,7 +171,7 @@ def _conclude(
     explanation = explain(campaign, shrunk.case, finding, setting)
     artifact = _stored(campaign, shrunk.case, explanation, options)
     issues = [replace(issue, artifact=artifact) for issue in explanation.issues]
-    kept, allowed = _delivered(issues, RULES)
+    kept, allowed = deliver(issues, RULES)
     return replace(
         result,
         issues=kept,
@@ -235,25 +234,6 @@ def _stored(
         ),
     )
     return str(folder)
-
-
-def _delivered(
-    issues: Sequence[Issue], decided: Sequence[Rule]
-) -> tuple[tuple[Issue, ...], tuple[AllowedIssue, ...]]:
-    """Hand issues to the session around this call; return those kept and those allowed."""
-    session = current_session()
-    if session is not None:
-        session.use(decided)
-    if not issues:
-        return (), ()
-    private = Session(options=SessionOptions(command="nabla.check.fuzz", isolated=True))
-    with private:
-        for issue in issues:
-            private.add(issue)
-    if session is not None:
-        for issue in issues:
-            session.add(issue)
-    return private.issues, tuple(private.allowed)
 
 
 def _decided(campaign: Campaign, found: Search) -> tuple[Rule, ...]:

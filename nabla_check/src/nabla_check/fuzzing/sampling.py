@@ -59,7 +59,7 @@ class InputSpace:
             axes=axes,
             sizes=sizes,
             dtypes=simplest_dtypes(spec.dtypes),
-            layouts=tuple(name for name in LAYOUTS if name in _renamed(spec.layouts)),
+            layouts=tuple(name for name in LAYOUTS if name in spec.layouts),
             values=_fills(spec),
             requires_grad=spec.requires_grad,
         )
@@ -200,9 +200,8 @@ def _axes(
         return (names,), tuple((name, (size,)) for name, size in zip(names, shape, strict=True))
     sizes = shape.dimensions
     if shape.recipe:
-        open_sizes = sizes in ((), ShapeSpace().dimensions)
         names = shape.recipe
-        choices = LANDMARKS if open_sizes else tuple(sorted(set(sizes)))
+        choices = tuple(sorted(set(sizes))) if sizes else LANDMARKS
         return (names,), tuple((name, choices) for name in names if not is_fixed(name))
     ranks = tuple(sorted(set(shape.ranks)))
     longest = _free_axes(index, ranks[-1])
@@ -216,13 +215,8 @@ def _free_axes(index: int, rank: int) -> tuple[str, ...]:
     return tuple(f"input{index}.axis-{rank - place}" for place in range(rank))
 
 
-def _renamed(layouts: Sequence[str]) -> set[str]:
-    return {"expanded" if name == "broadcasted" else name for name in layouts}
-
-
 def _fills(spec: TensorSpec) -> tuple[Fill, ...]:
-    distributions = [spec.distribution] if isinstance(spec.distribution, str) else spec.distribution
-    found = {name for distribution in distributions for name in fills_within(distribution)}
+    found = {name for distribution in spec.distributions for name in fills_within(distribution)}
     return tuple(name for name in FILLS if name in found)
 
 

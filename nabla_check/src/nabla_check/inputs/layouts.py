@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-__all__ = ["LAYOUTS", "Layout", "changes_memory", "copy_as_is", "relayout"]
+__all__ = ["LAYOUTS", "Layout", "changes_memory", "copy_as_is", "layout_of", "relayout"]
 
 Layout = Literal["contiguous", "transposed", "strided", "sliced", "expanded", "rows"]
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "strided", "sliced", "expanded")
@@ -35,6 +35,18 @@ def changes_memory(tensor: torch.Tensor, layout: Layout) -> bool:
         return False
     sides = [size for size in tensor.shape if size > 1]
     return len(sides) >= 2 if layout in ("transposed", "sliced", "rows") else True
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Name the layout whose memory is most like that of ``tensor``."""
+    if tensor.is_contiguous():
+        return "contiguous"
+    if 0 in tensor.stride():
+        return "expanded"
+    axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride()[axis])
+    if tensor.permute(axes).is_contiguous():
+        return "transposed"
+    return "sliced" if tensor.stride()[-1] == 1 else "strided"
 
 
 def relayout(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:

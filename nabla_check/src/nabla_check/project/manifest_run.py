@@ -13,14 +13,14 @@ from nabla_core.report import NotEvaluated
 from ..check_operator import operator
 from ..fuzzing.fuzz_operator import fuzz
 from ..fuzzing.sampling import Recipe, example_case
-from ..inputs.layouts import LAYOUTS, Layout
+from ..inputs.layouts import LAYOUTS
 from ..inputs.specs import TensorSpec, shapes, tensor
 from ..result import CheckResult
 from ..rules import BACKWARD_MISMATCH, COTANGENT_LAYOUT, INPUT_LAYOUT
 from .manifest import ManifestOperator, ManifestOutcome
 from .targets import load_target
 
-__all__ = ["named_dtype", "named_layout", "recipe_specs", "run_entry"]
+__all__ = ["named_dtype", "recipe_specs", "run_entry"]
 
 
 def run_entry(entry: ManifestOperator, seed: int) -> ManifestOutcome:
@@ -73,7 +73,7 @@ def recipe_specs(
         tensor(
             shapes(text),
             dtype=[named_dtype(name) for name in dtypes],
-            layout=[named_layout(name) for name in layouts],
+            layout=layouts,
         )
         for text in recipes
     ]
@@ -89,19 +89,6 @@ def named_dtype(name: str) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise UsageError(f"dtype {name!r}: name one of torch's, e.g. float64, float32, bfloat16")
     return found
-
-
-def named_layout(name: str) -> Layout:
-    """Return the layout called ``name``.
-
-    Raises:
-        UsageError: there is none.
-    """
-    wanted = "expanded" if name == "broadcasted" else name
-    for layout in LAYOUTS:
-        if layout == wanted:
-            return layout
-    raise UsageError(f"layout {name!r}: choose one of {', '.join(LAYOUTS)}")
 
 
 def _beside(entry: ManifestOperator, module: ModuleType) -> object:

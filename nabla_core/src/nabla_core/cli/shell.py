@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def run_shell(words: Sequence[str]) -> int:
         return EXIT_INTERNAL
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the report has gone away; nothing is left to say
+        return EXIT_INTERNAL
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(
+            f"nabla: internal error ({type(error).__name__}): please report it with the traceback "
+            "above and `nabla plugins`",
+            err=True,
+        )
         return EXIT_INTERNAL
 
 
