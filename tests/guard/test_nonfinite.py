@@ -11,7 +11,7 @@ from nabla_guard import guard
 
 
 def rules(issues):
-    return [issue.rule for issue in issues]
+    return [issue.rule for issue in issues if issue.rule.startswith("NUM")]
 
 
 class Gate(nn.Module):
@@ -80,7 +80,8 @@ def test_a_loss_over_no_targets_is_named_once_although_the_run_recovers(
 
     issues = issues_of(program)
     assert rules(issues) == found
-    assert [(issue.step, issue.phase) for issue in issues] == [(3, "loss")][: len(found)]
+    births = [(i.step, i.phase) for i in issues if i.rule.startswith("NUM")]
+    assert births == [(3, "loss")][: len(found)]
 
 
 @pytest.mark.parametrize("keyword", [False, True])

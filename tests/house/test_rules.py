@@ -14,7 +14,8 @@ def rule_modules(sources):
     names = [
         source.module
         for source in sources
-        if source.module.count(".") == 1 and source.path.name == "rules.py"
+        if (source.module.count(".") == 1 and source.path.name == "rules.py")
+        or (source.module.count(".") == 2 and source.module.split(".")[1] == "rules")
     ]
     assert names
     return [importlib.import_module(name) for name in names]
@@ -61,6 +62,6 @@ def test_a_prefix_belongs_to_one_distribution(rule_modules):
     owners = {}
     for module in rule_modules:
         for rule in module.RULES:
-            owners.setdefault(rule.prefix, set()).add(module.__name__)
+            owners.setdefault(rule.prefix, set()).add(module.__name__.split(".")[0])
 
     assert {prefix: names for prefix, names in owners.items() if len(names) > 1} == {}

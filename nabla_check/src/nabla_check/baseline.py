@@ -77,6 +77,8 @@ def _first_call(exam: Examination) -> tuple[Values, Outputs, rng.RandomState]:
     evaluator.stochastic = bool(exam.drawn_forward)
     if "numpy" in exam.drawn_forward:
         evaluator.start = rng.seeded(exam.seed, evaluator.start, with_numpy=True)
+        if exam.reference is not None:
+            exam.reference.start = evaluator.start
         values = exam.operands.values()
         outputs = evaluator.forward(values)
         after = rng.capture()

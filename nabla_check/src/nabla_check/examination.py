@@ -154,6 +154,8 @@ class Examination:
         base = self.baseline
         self.operands = self.operands.only([self.operands.live[i] for i in positions])
         self.candidate.operands = self.operands
+        if self.reference is not None:
+            self.reference.operands = self.operands
         self.base = replace(
             base,
             operands=self.operands,

@@ -9,6 +9,7 @@ from nabla_core.issue import Issue
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
+from .assumption import drop_assumed
 from .baseline import establish
 from .battery.contract import is_custom_operator, library_contract
 from .battery.forward_mode import forward_derivatives
@@ -195,7 +196,7 @@ def run_schedule(exam: Examination) -> None:
 
 def _examine(exam: Examination) -> None:
     """Run what needs the baseline."""
-    _drop_assumed(exam)
+    _collect(exam, "data", drop_assumed)
     if not exam.baseline.outputs.live or not exam.operands.live:
         _run(exam, _REFERENCE)
         _collect(exam, "gradient", unused_outputs)
@@ -274,16 +275,3 @@ def _reference_raises_too(exam: Examination) -> bool:
         return True
     return False
 
-
-def _drop_assumed(exam: Examination) -> None:
-    """Operands that nobody marked and that get no gradient are data."""
-    base = exam.baseline
-    kept = [
-        position
-        for position, (index, gradient) in enumerate(
-            zip(exam.operands.live, base.gradients, strict=True)
-        )
-        if gradient is not None or index not in exam.operands.assumed
-    ]
-    if len(kept) != len(base.gradients):
-        exam.keep_operands(kept)

@@ -16,7 +16,11 @@ __all__ = ["Detector", "FactSource", "Finisher", "Signal", "StateProvider"]
 
 @runtime_checkable
 class Detector(Protocol):
-    """Decides rules over step records. A small class over numbers: no hook, no file, no clock."""
+    """Decides rules over step records. A small class over numbers: no hook, no file, no clock.
+
+    It may have an attribute ``patient``: while that is true, it need not be asked about steps in
+    which its source saw nothing that differs from the steps before.
+    """
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -101,7 +101,9 @@ class Session:
         self.allowed: list[AllowedIssue] = []
         self._issues: dict[str, Issue] = {}
         self._events: deque[Event] = deque(maxlen=self.bounds.max_events)
+        self.calm = False  # set by a source whose step does not differ from the ones before
         self._detectors: list[Detector] = []
+        self._impatient: tuple[Detector, ...] | None = None
         self._retired: set[str] = set()
         self._used: set[str] = set()
         self.undecided: dict[str, str] = {}
@@ -205,10 +207,19 @@ class Session:
 
     # ------------------------------------------------------------------ facts in
     def step(self, record: StepRecord) -> list[Issue]:
-        """Judge one optimizer step and return the issues that are new."""
+        """Judge one optimizer step and return the issues that are new.
+
+        While the source says that the session is calm, patient detectors are not asked.
+        """
         self.last_step = max(self.last_step, record.step)
         new: list[Issue] = []
-        for detector in tuple(self._detectors):
+        if not self.calm:
+            self._impatient = None
+        elif self._impatient is None:
+            self._impatient = tuple(
+                found for found in self._detectors if not getattr(found, "patient", False)
+            )
+        for detector in tuple(self._detectors) if self._impatient is None else self._impatient:
             try:
                 for issue in detector.step(record):
                     self._append(new, self.add(issue))
@@ -260,6 +271,7 @@ class Session:
         """Disable a detector that raised, and say so once."""
         if detector in self._detectors:
             self._detectors.remove(detector)
+        self._impatient = None
         ids = [rule.id for rule in detector.rules]
         self._retired.update(ids)
         self.problem(

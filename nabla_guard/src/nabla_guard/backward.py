@@ -48,20 +48,33 @@ class BackwardTap:
 
         def run_backward(outputs: Sequence[Tensor], *args: object, **kwargs: object) -> object:
             watched = kwargs.get("accumulate_grad") and instrument.listeners
-            if not watched or in_backward() or in_transform():
+            keeper = instrument.keeper
+            if not watched or in_backward() or in_transform() or keeper.busy:
                 return original(outputs, *args, **kwargs)
-            roots = [root for root in outputs if isinstance(root, Tensor)]
-            for listener in instrument.listeners:
-                try:
-                    listener.backward_started(roots)
-                except Exception as error:
-                    instrument.drop(listener, error)
-            gradients = original(outputs, *args, **kwargs)
-            for listener in instrument.listeners:
-                try:
-                    listener.backward_ended(roots)
-                except Exception as error:
-                    instrument.drop(listener, error)
-            return gradients
+            keeper.backward_starts(outputs, args, kwargs)
+            with keeper.backward():
+                return self._watched(original, outputs, args, kwargs)
 
         return run_backward
+
+    def _watched(
+        self,
+        original: Replacement,
+        outputs: Sequence[Tensor],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        instrument = self._instrument
+        roots = [root for root in outputs if isinstance(root, Tensor)]
+        for listener in instrument.listeners:
+            try:
+                listener.backward_started(roots)
+            except Exception as error:
+                instrument.drop(listener, error)
+        gradients = original(outputs, *args, **kwargs)
+        for listener in instrument.listeners:
+            try:
+                listener.backward_ended(roots)
+            except Exception as error:
+                instrument.drop(listener, error)
+        return gradients

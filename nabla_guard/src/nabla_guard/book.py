@@ -9,11 +9,11 @@ from dataclasses import replace
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .facts import Call, OptimizerFacts, Place
-from .gradients import GradientRecord, GradientTable
+from .facts import Call, CallKind, OptimizerFacts, Place
+from .gradients import GradientRecord, GradientTable, Group
 from .optimizers import living_optimizers, parameters_of
 from .place import user_place
-from .signals import is_plain
+from .signals import is_plain, is_small
 
 __all__ = ["OptimizerBook", "OptimizerRecord"]
 
@@ -36,6 +36,10 @@ class OptimizerRecord:
         judged: whether its steps are judged.
         alert: the next step must be looked at closely.
         plain: whether its parameters are ordinary, see :func:`.signals.is_plain`.
+        regular: steps in a row that were alike, see :class:`.calm.Calm`.
+        pattern: kind and size of the calls of the last of them.
+        members: the gradients that its backward passes wrote.
+        small: whether they are also small, see :func:`.signals.is_small`.
     """
 
     __slots__ = (
@@ -46,9 +50,13 @@ class OptimizerRecord:
         "index",
         "judged",
         "losses",
+        "members",
+        "pattern",
         "plain",
         "records",
         "ref",
+        "regular",
+        "small",
     )
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -59,8 +67,11 @@ class OptimizerRecord:
         self.index = -1
         self.finite: bool | None = None
         self.judged = False
-        self.plain = False
+        self.plain = self.small = False
         self.alert = False
+        self.regular = 0
+        self.pattern: list[tuple[CallKind, int]] = []
+        self.members: list[GradientRecord] = []
         self._ids: list[int] = []
 
     @property
@@ -92,6 +103,7 @@ class OptimizerRecord:
                 record.facts.optimizers.remove(self.facts)
         self._ids = ids
         self.plain = is_plain(parameters)
+        self.small = self.plain and is_small(parameters)
         self.records = [gradients.record(parameter) for parameter in parameters]
         self.facts.parameters = [record.facts for record in self.records]
         for record in self.records:
@@ -120,12 +132,19 @@ class OptimizerRecord:
         self.note(Call(kind="clear", parameters=len(zeroed), by_hand=True))
         GradientTable.clear(zeroed)
 
-    def end_step(self, index: int) -> None:
-        """Start a new step; gradients stay what they are."""
-        for record in self.records:
+    def end_step(self, index: int, group: Group | None = None) -> None:
+        """Start a new step; gradients stay what they are.
+
+        Args:
+            index: step of the loop.
+            group: if given, only its leader is looked at.
+        """
+        for record in self.records if group is None else (group.leader,):
             parameter = record.ref()
             if parameter is not None:
                 record.stepped(parameter)
+        if group is not None:
+            group.steps += 1
         self.facts.steps += 1
         self.facts.calls.clear()
         self.losses.clear()
@@ -133,9 +152,14 @@ class OptimizerRecord:
 
 
 class OptimizerBook:
-    """All optimizers that a watched loop knows."""
+    """All optimizers that a watched loop knows.
+
+    Attributes:
+        changed: some optimizer holds other parameters than before.
+    """
 
     def __init__(self, gradients: GradientTable) -> None:
+        self.changed = False
         self._gradients = gradients
         self._records: dict[int, OptimizerRecord] = {}
         self._searched = False
@@ -150,7 +174,13 @@ class OptimizerBook:
             record = self._records[id(optimizer)] = OptimizerRecord(optimizer)
         if record.update(optimizer, self._gradients, record.curious):
             record.judged = judged(optimizer)
+            self.changed = True
         return record
+
+    def known(self, optimizer: Optimizer) -> OptimizerRecord | None:
+        """Return the record of ``optimizer`` as it is, if there is one."""
+        record = self._records.get(id(optimizer))
+        return record if record is not None and record.ref() is optimizer else None
 
     @property
     def curious(self) -> bool:

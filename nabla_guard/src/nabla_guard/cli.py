@@ -20,8 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
+def _select_audit(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """Make the rules of the audit the default of --select; what is given there wins."""
+    if given:
+        context.default_map = {**(context.default_map or {}), "select": "AUD"}
+
+
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as for python -m.")
+@click.option(
+    "--audit-only",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_select_audit,
+    help="Only the rules of the audit, as --select AUD.",
+)
 @click.argument("script")
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @reporting

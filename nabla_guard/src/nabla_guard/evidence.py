@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch.optim import Optimizer
@@ -14,14 +16,28 @@ from .reading import StepReading
 from .signals import total_norm
 from .traffic import Traffic
 
-__all__ = ["gather", "parameters_left_behind"]
+if TYPE_CHECKING:
+    from .origin.findings import Findings
+
+__all__ = ["Again", "gather", "parameters_left_behind"]
+
+Again = Callable[[OptimizerRecord], "Findings | None"]
+"""Executes the step of an optimizer again."""
 
 _SETTINGS = ("lr", "eps", "weight_decay", "momentum")
 _MAX_FAULTS = 32
 
 
-def gather(record: OptimizerRecord, reading: StepReading, traffic: Traffic) -> NumberFacts | None:
+def gather(
+    record: OptimizerRecord, reading: StepReading, traffic: Traffic, again: Again | None = None
+) -> NumberFacts | None:
     """Return the exact state of a step whose reading is not finite.
+
+    Args:
+        record: the optimizer that is about to step.
+        reading: what was measured.
+        traffic: what went through the root modules.
+        again: executes the step again; ``None`` when that is not wanted now.
 
     Returns:
         ``None`` when every loss, gradient and parameter is finite: only a norm had overflowed.
@@ -45,6 +61,8 @@ def gather(record: OptimizerRecord, reading: StepReading, traffic: Traffic) -> N
         written_elsewhere=_written_elsewhere(record),
         gradients_were_finite=record.finite,
         settings=_settings(record),
+        findings=None if again is None or parameters else again(record),
+        usual=traffic.usual_inputs(),
     )
 
 

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from nabla_core.issue import Location
+
+if TYPE_CHECKING:
+    from .origin.findings import Findings
+    from .watch import WatchT
 
 __all__ = [
     "Call",
@@ -145,6 +149,8 @@ class OptimizerFacts:
         backward_at: where the backward pass that writes its gradients is called, as last seen.
         step_at: where the step is called; known as for :attr:`Call.place`.
         pending: set by a detector that wants exact places and counts in the coming steps.
+        rates: learning rate of each group at the step that is being closed; empty when one of them
+            is not on the host.
     """
 
     name: str = ""
@@ -159,6 +165,7 @@ class OptimizerFacts:
     backward_at: Place | None = None
     step_at: Place | None = None
     pending: bool = False
+    rates: tuple[float, ...] = ()
 
     @property
     def wrote(self) -> bool:
@@ -244,6 +251,8 @@ class NumberFacts:
         written_elsewhere: the parameters were changed between the last step and now.
         gradients_were_finite: whether the gradients of the last step were finite, if there was one.
         settings: learning rate, eps and the like of the optimizer's group that holds the parameter.
+        findings: what executing the step again has shown; ``None`` when it was not done.
+        usual: inputs that were not finite in steps that went well, as ``"Model argument 0"``.
     """
 
     optimizer: OptimizerFacts
@@ -259,6 +268,8 @@ class NumberFacts:
     written_elsewhere: bool = False
     gradients_were_finite: bool | None = None
     settings: tuple[tuple[str, float], ...] = ()
+    findings: Findings | None = None
+    usual: frozenset[str] = frozenset()
 
 
 class LoopFacts(Protocol):
@@ -297,6 +308,9 @@ class LoopFacts(Protocol):
         These are ``moved``, ``trainable``, ``fresh``, and the optimizers that hold them, also those
         that were made before the loop was watched. Reads tensors.
         """
+
+    def gather(self, family: type[WatchT]) -> WatchT:
+        """Return a family of facts that is gathered from now on, only because it is asked for."""
 
 
 @runtime_checkable

@@ -1,100 +1,121 @@
-"""Calls of root modules, seen through the global forward hooks.
+"""Calls of root modules, seen at the door of every module call.
 
-A root is a module that the user's code calls; what it calls inside is not reported. The hooks do
-almost nothing for inner modules and return at once while torch compiles, so they add no graph
-break.
+A root is a module that the user's code calls; what it calls inside is not reported. Global forward
+hooks would send every module of the model through torch's slow path, and hooks of a root would
+travel into its copies and files; replacing ``Module.__call__`` does neither.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import Module
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
 from .backward import in_backward, in_transform
 from .patching import Patches, Replacement
 from .place import count_on_stack
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from .instrument import Instrument
 
 __all__ = ["ForwardTap"]
 
+_NOTED = "unpatched_nn_module_call"
+
 
 class _Running(threading.local):
-    """The root module that runs in this thread, and how often it has called itself."""
+    """The root module that runs in this thread."""
 
     root: Module | None = None
-    again: int = 0
 
 
 class ForwardTap:
-    """Tells when a root module has returned."""
+    """Tells when a root module is called and when it has returned."""
 
     def __init__(self, instrument: Instrument) -> None:
         self._instrument = instrument
         self._running = _Running()
-        self._handles: list[RemovableHandle] = []
+        self._door: CodeType | None = None
+        self._original: Replacement | None = None
 
     def install(self, patches: Patches) -> tuple[str, ...]:
-        """Register the hooks; return what this version of torch lacks."""
+        """Replace the methods; return what this version of torch lacks."""
         self._running = _Running()
-        self._handles = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
-        ]
-        found = patches.replace(Module, "load_state_dict", self._wrap_load)
-        return () if found else ("torch.nn.Module.load_state_dict",)
+        wrappers = (("__call__", self._wrap_call), ("load_state_dict", self._wrap_load))
+        return tuple(
+            f"torch.nn.Module.{name}"
+            for name, wrap in wrappers
+            if not patches.replace(Module, name, wrap)
+        )
 
     def remove(self) -> None:
-        """Remove the hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Let the compiler know the plain method again if it was imported meanwhile."""
+        noted = vars(sys.modules.get("torch._dynamo.utils", object))
+        known = noted.get(_NOTED)
+        if self._original is not None and getattr(known, "__code__", None) is self._door:
+            sys.modules["torch._dynamo.utils"].__dict__[_NOTED] = self._original
+        self._original = None
 
     def heal(self) -> None:
-        """Forget a root that never returned because it was interrupted."""
+        """Forget a root that never returned because its thread of control was cut off."""
         running = self._running
-        if running.root is not None and not count_on_stack(Module._call_impl.__code__):
-            running.root, running.again = None, 0
+        if running.root is not None and (self._door is None or not count_on_stack(self._door)):
+            running.root = None
 
-    def _enter(self, module: Module, args: object) -> None:
-        if torch.compiler.is_compiling():
-            return
-        running = self._running
-        if running.root is None:
+    def _wrap_call(self, original: Replacement) -> Replacement:
+        running, enter, leave = self._running, self._enter, self._leave
+        is_compiling = torch.compiler.is_compiling  # first: the compiler must see nothing else
+
+        def call(module: Module, *args: object, **kwargs: object) -> object:
+            if is_compiling() or running.root is not None or not enter(module, args):
+                return original(module, *args, **kwargs)
             running.root = module
-        elif running.root is module:
-            running.again += 1
-
-    def _leave(self, module: Module, args: tuple[object, ...], *rest: Any) -> None:
-        """The forward hook; ``rest`` is ``kwargs, output``, or only the output after an exception:
-        there torch forgets that a global hook asked for the keyword arguments."""
-        if torch.compiler.is_compiling():
-            return
-        running = self._running
-        if running.root is not module:
-            return
-        if running.again:
-            running.again -= 1
-            return
-        running.root = None
-        if len(rest) != 2 or rest[1] is None or in_backward() or in_transform():
-            return
-        kwargs, output = rest
-        instrument = self._instrument
-        for listener in instrument.listeners:
+            output = None
             try:
-                listener.forward_ended(module, args, kwargs, output)
-            except Exception as error:
-                instrument.drop(listener, error)
+                output = original(module, *args, **kwargs)
+            finally:
+                running.root = None
+                leave(module, args, kwargs, output)
+            return output
+
+        self._door, self._original = call.__code__, original
+        return call
+
+    def _enter(self, module: Module, args: tuple[object, ...]) -> bool:
+        """Tell that a root is called; return whether its end is to be told."""
+        instrument = self._instrument
+        keeper = instrument.keeper
+        if not instrument.listeners or keeper.replaying:
+            return False
+        if keeper.enabled and not in_backward() and not in_transform():
+            keeper.entered(module, args)
+        return True
+
+    def _leave(
+        self,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        output: object,
+    ) -> None:
+        """Tell that a root has returned ``output``; ``None`` after an exception."""
+        instrument = self._instrument
+        try:
+            if output is not None and not in_backward() and not in_transform():
+                for listener in instrument.listeners:
+                    try:
+                        listener.forward_ended(module, args, kwargs, output)
+                    except Exception as error:
+                        instrument.drop(listener, error)
+        finally:
+            if instrument.keeper.enabled:
+                instrument.keeper.left(module, args, kwargs, output)
 
     def _wrap_load(self, original: Replacement) -> Replacement:
         instrument = self._instrument

@@ -10,7 +10,7 @@ reference would keep the memory that ``zero_grad`` is meant to free.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from .facts import ParameterFacts
 
-__all__ = ["GradientRecord", "GradientTable", "Looks"]
+__all__ = ["GradientRecord", "GradientTable", "Group", "Looks"]
 
 
 class GradientRecord:
@@ -35,6 +35,8 @@ class GradientRecord:
             used.
         first: sample of the values at the first gradient.
         data_version: version counter of the parameter after its last step.
+        per_step: how far that counter moves in a step.
+        seen_writes: ``facts.writes`` at the last look of :class:`.calm.Calm`.
     """
 
     __slots__ = (
@@ -44,7 +46,9 @@ class GradientRecord:
         "first",
         "grad",
         "live",
+        "per_step",
         "ref",
+        "seen_writes",
         "used",
         "version",
         "wrote",
@@ -65,6 +69,8 @@ class GradientRecord:
         self.carried = False
         self.first: Tensor | None = None
         self.data_version = -1
+        self.per_step = 0
+        self.seen_writes = 0
 
     def adopt(self, grad: Tensor | None) -> None:
         """Take ``grad`` as it is: no backward wrote it, no step used it."""
@@ -86,11 +92,74 @@ class GradientRecord:
     def stepped(self, parameter: Tensor) -> None:
         """Note that a step has used the gradient."""
         grad = parameter.grad
-        self.data_version = parameter._version
+        version = parameter._version
+        self.per_step = version - self.data_version
+        self.data_version = version
         if grad is not None and self.grad is not None and self.grad() is grad:
             self.version = grad._version
             self.used = grad._version if self.wrote or self.used >= 0 else -1
         self.wrote = False
+
+    def follow(self, leader: GradientRecord, steps: int, writes: int) -> None:
+        """Take over what happened to ``leader`` while this one was not looked at.
+
+        Args:
+            leader: a record that was in the same state before.
+            steps: optimizer steps since then.
+            writes: backward passes since then.
+        """
+        self.facts.writes += writes
+        self.live, self.wrote, self.carried = leader.live, leader.wrote, leader.carried
+        if self.data_version >= 0:
+            self.data_version += steps * self.per_step
+        parameter, first = self.ref(), leader.ref()
+        grad = None if parameter is None else parameter.grad
+        if grad is None or leader.grad is None:
+            self.grad, self.version, self.used = leader.grad, -1, -1
+            return
+        theirs = None if first is None else first.grad
+        moved = (
+            theirs._version - leader.version
+            if theirs is leader.grad() and theirs is not None
+            else 0
+        )
+        self.grad = weakref.ref(grad)
+        self.version = grad._version - moved
+        self.used = -1 if leader.used < 0 else self.version - (leader.version - leader.used)
+
+
+class Group:
+    """Parameters that have gone through the same for some steps; only the first is looked at.
+
+    Attributes:
+        members: all of them.
+        leader: the first.
+        steps: optimizer steps since the others were looked at.
+    """
+
+    __slots__ = ("_writes", "leader", "members", "steps")
+
+    def __init__(self, members: list[GradientRecord]) -> None:
+        self.members = members
+        self.leader = members[0]
+        self.steps = 0
+        self._writes = self.leader.facts.writes
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the members are in the same state."""
+        return len({_state(found) for found in self.members}) == 1
+
+    def dissolve(self) -> None:
+        """Bring the other members up to date."""
+        writes = self.leader.facts.writes - self._writes
+        for found in self.members[1:]:
+            found.follow(self.leader, self.steps, writes)
+
+
+def _state(record: GradientRecord) -> tuple[bool, bool, bool, bool, int]:
+    since_used = record.version - record.used if record.used >= 0 else -1
+    return record.live, record.wrote, record.carried, record.grad is None, since_used
 
 
 @dataclass(slots=True)
@@ -109,13 +178,51 @@ class Looks:
 
 
 class GradientTable:
-    """The gradient records of one watched loop."""
+    """The gradient records of one watched loop.
+
+    Attributes:
+        groups: while the loop is calm, the records that are not looked at one by one, by ``id`` of
+            the record of the optimizer that holds them.
+    """
 
     def __init__(self) -> None:
         self._records: dict[int, GradientRecord] = {}
+        self.groups: Mapping[int, Group] = {}
+        self._watched: tuple[GradientRecord, ...] = ()
+        self._joined: dict[int, list[GradientRecord]] = {}
 
     def __iter__(self) -> Iterator[GradientRecord]:
+        self.wake()
         return iter(tuple(self._records.values()))
+
+    def settle(self, groups: Mapping[int, Group]) -> None:
+        """Look only at the leader of each group from now on, and at what is in none."""
+        inside = {id(found) for group in groups.values() for found in group.members}
+        others = [
+            record
+            for record in self._records.values()
+            if id(record) not in inside and not _is_idle(record)
+        ]
+        self._watched = (*(group.leader for group in groups.values()), *others)
+        self._joined = {}
+        self.groups = groups
+
+    def wake(self) -> None:
+        """Look at every record again; they are brought up to date."""
+        if self.groups:
+            groups, self.groups = self.groups, {}
+            for group in groups.values():
+                group.dissolve()
+
+    def joined(self, found: Iterable[GradientRecord]) -> list[GradientRecord]:
+        """Return the members of the groups of these leaders: for the same ones the same list."""
+        key = hash(tuple(map(id, found)))
+        known = self._joined.get(key)
+        if known is None:
+            leaders = {id(group.leader): group.members for group in self.groups.values()}
+            known = [member for one in found for member in leaders.get(id(one), [one])]
+            self._joined[key] = known
+        return known
 
     def record(self, parameter: Tensor) -> GradientRecord:
         """Return the record of ``parameter``, made at the first call."""
@@ -161,7 +268,7 @@ class GradientTable:
     def written(self) -> list[GradientRecord]:
         """Return the records whose gradient the backward that just ended has written."""
         found = []
-        for record in self:
+        for record in self._watched if self.groups else self:
             parameter = record.ref()
             grad = None if parameter is None else parameter.grad
             if grad is None:
@@ -187,3 +294,9 @@ class GradientTable:
     def _purge(self) -> None:
         alive = {key: record for key, record in self._records.items() if record.ref() is not None}
         self._records = alive
+
+
+def _is_idle(record: GradientRecord) -> bool:
+    """Whether a parameter takes no part in the training."""
+    parameter = record.ref()
+    return parameter is None or (parameter.grad is None and not record.live)

@@ -16,6 +16,7 @@ from torch.autograd.graph import Node
 __all__ = [
     "FLAT",
     "RESHAPES",
+    "SELECTS",
     "children",
     "leaf_of",
     "name_of",
@@ -46,6 +47,9 @@ RESHAPES = frozenset(
     }
 )
 """Operators that keep every value and only arrange them anew."""
+
+SELECTS = frozenset({"Expand", "Index", "IndexSelect", "Select", "Slice", "Split", "Unbind"})
+"""Operators that pick or repeat values and change none."""
 
 _SUFFIX = re.compile(r"Backward\d*$")
 _NAMES: dict[str, str] = {}

@@ -18,6 +18,7 @@ from .forward import ForwardTap
 from .hush import Hush
 from .listener import Listener
 from .optimizers import OptimizerTap
+from .origin.keeper import Keeper
 from .patching import Patches
 from .scaler import ScalerTap
 
@@ -35,6 +36,7 @@ class Instrument:
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self.missing: tuple[str, ...] = ()
+        self.keeper = Keeper()
         self._lock = threading.RLock()
         self._patches = Patches()
         self._forward = ForwardTap(self)
@@ -45,6 +47,11 @@ class Instrument:
     def active(self) -> bool:
         """Whether anything of torch is hooked right now."""
         return bool(self.listeners)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the calling thread executes a step again: nothing of it may be counted."""
+        return self.keeper.replaying
 
     def attach(self, listener: Listener) -> None:
         """Deliver to ``listener`` from now on; attaching twice is the same as once."""
@@ -70,6 +77,7 @@ class Instrument:
     def heal(self) -> None:
         """Forget a forward pass that was interrupted; called before each step."""
         self._forward.heal()
+        self.keeper.heal()
 
     def _install(self) -> None:
         self._hush.start()
@@ -77,6 +85,7 @@ class Instrument:
         self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
 
     def _remove(self) -> None:
+        self.keeper.stop()
         self._patches.restore()
         self._forward.remove()
         self._optimizers.remove()
@@ -103,10 +112,11 @@ def watch_process(session: Session) -> Iterator[LiveLoop]:
     from .loop import LiveLoop
 
     loop = LiveLoop(session)
-    loop.connect()
     INSTRUMENT.attach(loop)
     try:
+        loop.connect()
         yield loop
     finally:
+        loop.watches.stop()  # what they replaced lies on top of the instrument's own
         INSTRUMENT.detach(loop)
         loop.close()

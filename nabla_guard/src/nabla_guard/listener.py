@@ -26,8 +26,8 @@ class Listener(Protocol):
     def backward_ended(self, roots: Sequence[Tensor]) -> None:
         """The backward pass is over and gradients are written."""
 
-    def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
-        """``zero_grad`` of an optimizer or a module ran over ``parameters``."""
+    def gradients_cleared(self, owner: Optimizer | Module) -> None:
+        """``zero_grad`` of ``owner`` ran."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """An optimizer was made, or a group was added to it."""

@@ -7,7 +7,6 @@ in one batched pass over gradients, parameters, losses and root outputs, with on
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,18 +19,22 @@ from nabla_core.problem import Problem
 from nabla_core.records import StepRecord
 
 from .book import OptimizerBook, OptimizerRecord
+from .calm import Calm
 from .evidence import gather
 from .exact import sample_of
 from .facts import Call, NumberFacts, OptimizerFacts
 from .gradients import GradientRecord, GradientTable
 from .instrument import INSTRUMENT
+from .optimizers import parameters_of
+from .origin.explainer import Explainer
+from .origin.policy import OnNonFinite, StepPolicy
+from .pending import Pending
 from .place import user_place
-from .reading import StepReading, take
+from .reading import StepReading, rates_of, take
 from .roots import RootTable
 from .scaler import was_skipped
 from .scope import Scope
 from .signals import is_ordinary, nonzero_flags
-from .traffic import Traffic
 from .view import LoopView
 from .watch import Watches
 
@@ -42,15 +45,7 @@ __all__ = ["LiveLoop"]
 
 _EARLY_WRITES = 4
 _EARLY_STEPS = 3
-
-
-class _Pending(threading.local):
-    """What happened in this thread since its last step."""
-
-    def __init__(self) -> None:
-        self.traffic = Traffic()
-        self.scaled: tuple[Tensor, Tensor] | None = None
-        self.record: OptimizerRecord | None = None
+_AFTER_LOADING = 64
 
 
 class LiveLoop:
@@ -59,12 +54,16 @@ class LiveLoop:
     Args:
         session: receives the step records.
         scope: what of the process to watch; everything by default.
+        on_nonfinite: what to do with a step that is not finite.
     """
 
     name = "live loop"
 
-    def __init__(self, session: Session, scope: Scope | None = None) -> None:
+    def __init__(
+        self, session: Session, scope: Scope | None = None, on_nonfinite: OnNonFinite = "report"
+    ) -> None:
         self.session = session
+        self.policy = StepPolicy(on_nonfinite)
         self.scope = scope or Scope()
         self.gradients = GradientTable()
         self.roots = RootTable(self.gradients)
@@ -74,12 +73,14 @@ class LiveLoop:
         self.index = 0
         self._stepped: set[int] = set()
         self._touched: list[GradientRecord] = []
-        self._pending = _Pending()
+        self._pending = Pending()
         self._backwards = 0
         self._attentive = True
         self._wanted: frozenset[str] = frozenset()
         self._view = LoopView(self)
         self.watches = Watches(self)
+        self.calm = Calm(self)
+        self._explainer = Explainer(self.gradients)
 
     # ------------------------------------------------------------------ as a fact source
     @property
@@ -105,7 +106,9 @@ class LiveLoop:
             if self.session.selects(rule)
             for need in rule.needs
         )
+        self._explainer.arm(self.session)
         self.watches.start()
+        self.calm.attend()
         chosen = self.scope.chosen
         for optimizer in chosen:
             self._optimizer(optimizer)
@@ -130,9 +133,15 @@ class LiveLoop:
         grad = torch.is_grad_enabled()
         root = self.roots.called(module)
         root.count(module, grad)
-        if grad and root.facts.parameters:
-            self._pending.traffic.add(root, args, kwargs, output)
+        if root.facts.parameters:
+            if grad:
+                self._pending.traffic.add(root, args, kwargs, output)
+            if self.calm.on and (not grad or root.training is not module.training):
+                self.calm.attend()
+            root.training = module.training
+        self.watches.output = output
         self.watches.forward_ended(root, module, args, kwargs)
+        self.watches.output = None
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
@@ -144,6 +153,11 @@ class LiveLoop:
         """See :class:`.listener.Listener`."""
         self._backwards += 1
         written = self.gradients.written()
+        if self.gradients.groups:
+            call = Call(kind="write", backward=self._backwards)
+            self.calm.written(written, call, self._loss(roots))
+            self.watches.backward_ended(roots, self.gradients.joined(written), call)
+            return
         early = (
             written
             if self._attentive
@@ -154,9 +168,16 @@ class LiveLoop:
         call = Call(kind="write", place=place, backward=self._backwards)
         self.book.note_writes(written, self._loss(roots), call, flags)
         self.watches.backward_ended(roots, written, call)
+        stepping = self._pending.record
+        if stepping is not None and stepping.judged and self._pending.numbers is None:
+            self._look_inside(stepping)
 
-    def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
+    def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
+        if self.calm.on and self.calm.cleared(owner):
+            return
+        self.gradients.wake()
+        parameters = owner.parameters() if isinstance(owner, Module) else parameters_of(owner)
         lost = self.gradients.clear(self.gradients.known(parameters))
         if lost:
             self.book.note_clears(lost, by_hand=False)
@@ -164,6 +185,7 @@ class LiveLoop:
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See :class:`.listener.Listener`."""
         record = self._optimizer(optimizer)
+        self.calm.attend()
         if record.facts.made_at is None:
             record.facts.made_at = user_place()
 
@@ -183,10 +205,13 @@ class LiveLoop:
             return
         if closure:
             self._close_step(record, optimizer)
+            self._pending.numbers = None
+        self.policy.end()
         self.watches.step_ended(record, optimizer)
-        record.end_step(self.index)
+        record.end_step(self.index, self.gradients.groups.get(id(record)))
         self._attentive = self.book.curious
         self.book.note_foreign_step(record)
+        self.calm.step_ended(record)
         self.roots.end_step()
         self._pending.traffic.clear()
         self.stepping = None
@@ -197,6 +222,7 @@ class LiveLoop:
 
     def state_loaded(self, module: Module, keys: frozenset[str]) -> None:
         """See :class:`.listener.Listener`."""
+        self.calm.attend(_AFTER_LOADING)
         for name, parameter in module.named_parameters():
             if name in keys:
                 self.gradients.record(parameter).facts.loaded = True
@@ -215,7 +241,11 @@ class LiveLoop:
 
     # ------------------------------------------------------------------ private
     def _optimizer(self, optimizer: Optimizer) -> OptimizerRecord:
-        return self.book.get(optimizer, self.scope.has_optimizer)
+        record = self.book.get(optimizer, self.scope.has_optimizer)
+        if self.book.changed:
+            self.book.changed = False
+            self.calm.attend()
+        return record
 
     def _count_step(self, key: int) -> None:
         """A new step of the loop begins when an optimizer steps that has stepped in this one."""
@@ -251,10 +281,7 @@ class LiveLoop:
         """The scalar root of a backward pass, before loss scaling."""
         if len(roots) != 1 or roots[0].numel() != 1 or not is_ordinary(roots[0]):
             return None
-        scaled, self._pending.scaled = self._pending.scaled, None
-        if scaled is not None and scaled[1] is roots[0]:
-            return scaled[0].reshape(())
-        return roots[0].detach().reshape(())
+        return self._pending.loss(roots[0])
 
     def _close_step(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         if not record.judged:
@@ -263,28 +290,48 @@ class LiveLoop:
             record.facts.step_at = user_place()
         traffic = self._pending.traffic
         reading = take(record, traffic)
+        record.facts.rates = rates_of(optimizer)
         self._update_facts(record, reading)
-        self.numbers = None
-        if not reading.finite and not was_skipped(optimizer):
-            self.numbers = gather(record, reading, traffic)
+        self.numbers = self._pending.numbers
+        if self.numbers is not None:
+            record.finite = False
+        elif not reading.finite and not was_skipped(optimizer):
+            self.numbers = gather(record, reading, traffic, self._explainer.again)
         elif reading.finite and record.facts.steps < _EARLY_STEPS:
             traffic.learn(reading.outputs)
         if self.numbers is None:
             record.finite = True
+            self._explainer.rest(record)
+        self.watches.step_started(record, optimizer)
         self._send(record, optimizer, reading)
         if self.numbers is not None:
             record.finite = not self.numbers.gradients
+            self.policy.act(record, self._verdict(), self.index)
+
+    def _look_inside(self, record: OptimizerRecord) -> None:
+        """Look at one evaluation of a closure, while its parameters are those it was made with."""
+        traffic = self._pending.traffic
+        reading = take(record, traffic)
+        if not reading.finite:
+            self._pending.numbers = gather(record, reading, traffic, self._explainer.again)
+
+    def _verdict(self) -> str:
+        issues = [issue for issue in self.session.issues if issue.rule.startswith("NUM")]
+        return issues[-1].message if issues else "loss or gradients are not finite"
 
     def _update_facts(self, record: OptimizerRecord, reading: StepReading) -> None:
         facts = record.facts
         facts.gradient = reading.gradient_state(record)
+        self.calm.judge(record, reading.finite)
         if self._attentive or facts.gradient != "nonzero":
             self._look()
         if facts.gradient == "zero" and self._touched and not facts.closure:
             zeroed = [found for found in self._touched if facts in found.facts.optimizers]
             if zeroed:
                 record.mark_zeroed(zeroed)
-        written = [found for found in record.records if found.wrote]
+        group = self.gradients.groups.get(id(record))
+        looked_at = record.records if group is None else (group.leader,)
+        written = [found for found in looked_at if found.wrote]
         carried = bool(written) and all(found.carried for found in written)
         facts.carried = carried and self._attentive
         record.alert = carried and not self._attentive  # gradients may have been touched unseen
@@ -292,6 +339,7 @@ class LiveLoop:
 
     def _send(self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading) -> None:
         session = self.session
+        session.calm = self.calm.on
         session.step(
             StepRecord(
                 step=self.index,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -14,6 +13,7 @@ from .facts import ParameterFacts, Place
 from .graph import (
     FLAT,
     RESHAPES,
+    SELECTS,
     leaf_of,
     name_of,
     nodes_from,
@@ -23,8 +23,8 @@ from .graph import (
     shape_of,
     skip,
 )
-from .patching import Patches, Replacement
 from .place import user_place
+from .saved_hooks import SavedHooksWatch
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _LOSSES = frozenset(
         "Sub",
     }
 )
+_EXPAND = frozenset({"Expand"})
 _WALKS = 6
 _EVERY = 100
 
@@ -129,29 +130,25 @@ class LossWatch(Watch):
 
     Attributes:
         facts: what was found.
-        hooked: somebody else decides what this step's graph saves, so nothing saved is read.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.facts = LossFacts()
-        self.hooked = False
-        self._steps = 0
+        self._hooks = loop.watches.gather(SavedHooksWatch)
 
-    def start(self, patches: Patches) -> None:
-        """Notice saved-tensor hooks."""
-        patches.replace(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._wrap_hooks)
-
-    def _wrap_hooks(self, original: Replacement) -> Replacement:
-        def enter(hooks: object) -> object:
-            self.hooked = True
-            return original(hooks)
-
-        return enter
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return (
+            frozenset({"backward_started", "step_ended"})
+            if self.facts.walks >= _WALKS
+            else frozenset()
+        )
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Walk, if it is time to."""
-        if self.facts.walks >= _WALKS and self._steps % _EVERY:
+        if self.facts.walks >= _WALKS and (self.loop.index + 1) % _EVERY:
             return
         self.facts.walks += 1
         tops = [root.grad_fn for root in roots if root.grad_fn is not None]
@@ -166,8 +163,6 @@ class LossWatch(Watch):
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Start a new step."""
-        self._steps += 1
-        self.hooked = False
         if self.facts.seen:
             self.facts.seen = []
 
@@ -190,22 +185,20 @@ class LossWatch(Watch):
             return
         if first is None:
             return
-        values = {} if self.hooked else _values(node, name)
-        given = _given(first)
-        yield LossInput(
+        found = LossInput(
             loss=name,
-            feeders=tuple(_feeders(first, read=not self.hooked)),
+            feeders=tuple(_feeders(first, read=not self._hooks.hooked)),
             shape=shape_of(first) or (),
-            given=given,
+            given=_given(first),
             place=place,
-            **values,
         )
+        yield found if self._hooks.hooked else _with_targets(found, node)
 
 
 def _feeders(node: Node, *, read: bool) -> Iterator[Feeder]:
     current: Node | None = node
     for _ in range(3):
-        below = skip(current, RESHAPES)
+        below = skip(current, RESHAPES | SELECTS)
         if below is None or leaf_of(below) is not None:
             return
         op, shape = name_of(below), shape_of(below) or ()
@@ -213,9 +206,7 @@ def _feeders(node: Node, *, read: bool) -> Iterator[Feeder]:
         axis = saved_int(below, "dim") if "oftmax" in op else None
         if axis is not None and axis < 0:
             axis += len(shape)
-        yield Feeder(
-            op=op, axis=axis, shape=shape, direct=below is current, low=low, high=high
-        )
+        yield Feeder(op=op, axis=axis, shape=shape, direct=below is current, low=low, high=high)
         current = below.next_functions[0][0] if below.next_functions else None
 
 
@@ -233,27 +224,34 @@ def _given(node: Node) -> tuple[int, ...]:
     return shape if shape is not None else shape_of(node) or ()
 
 
-def _values(node: Node, name: str) -> dict[str, object]:
+def _with_targets(found: LossInput, node: Node) -> LossInput:
+    """Add what the loss saved of its targets; reads tensors."""
     target = saved_tensor(node, "target")
     if target is None or not target.numel() or target.is_meta:
-        return {}
-    target = target.detach()
-    found: dict[str, object] = {
-        "labels": target.numel(),
-        "target": _unbroadcast(target),
-        "averaged": saved_int(node, "reduction") == 1,
-    }
-    if name.startswith("NllLoss"):
-        ignored = saved_int(node, "ignore_index")
-        found["ignored"] = int((target == ignored).sum()) if ignored is not None else 0
-        given = saved_tensor(node, "self")
-        found["input_high"] = None if given is None else float(given.detach().amax())
         return found
+    target = target.detach()
+    found = replace(
+        found,
+        labels=target.numel(),
+        target=_unbroadcast(target),
+        averaged=saved_int(node, "reduction") == 1,
+    )
+    if found.loss.startswith("NllLoss"):
+        ignored = saved_int(node, "ignore_index")
+        given = saved_tensor(node, "self")
+        return replace(
+            found,
+            ignored=int((target == ignored).sum()) if ignored is not None else 0,
+            input_high=None if given is None else float(given.detach().amax()),
+        )
     low, high = target.aminmax()
-    found["low"], found["high"] = float(low), float(high)
-    if target.dim() == 2 and target.shape[1] > 1:
-        found["one_hot"] = bool(((target.sum(1) - 1).abs() < 1e-6).all())
-    return found
+    rows = target.sum(1) if target.dim() == 2 and target.shape[1] > 1 else None
+    return replace(
+        found,
+        low=float(low),
+        high=float(high),
+        one_hot=rows is not None and bool(((rows - 1).abs() < 1e-6).all()),
+    )
 
 
 def _unbroadcast(target: Tensor) -> tuple[int, ...]:
@@ -271,8 +269,9 @@ def _difference(node: Node, place: Place | None) -> LossInput | None:
     shape = shape_of(node)
     if len(sides) != 2 or len(known) != 1 or shape is None:
         return None
-    given = shape_of(known[0])
-    if given is None or given == shape:
+    given = _given(known[0])
+    if not given or given == shape:
         return None
-    feeder = Feeder(op=name_of(known[0]), shape=given)
+    maker = skip(known[0], _EXPAND)
+    feeder = Feeder(op="" if maker is None else name_of(maker), shape=given)
     return LossInput(loss="Sub", feeders=(feeder,), shape=shape, given=given, place=place)

@@ -20,6 +20,7 @@ from nabla_core.session import Session, SessionOptions
 
 from .instrument import INSTRUMENT
 from .loop import LiveLoop
+from .origin.policy import POLICIES, OnNonFinite
 from .scope import Scope
 
 __all__ = ["GuardOptions", "Mode", "Monitor", "guard"]
@@ -38,9 +39,11 @@ class GuardOptions:
         mode: see :data:`Mode`.
         max_events: events kept.
         max_issues: distinct issues kept.
+        on_nonfinite: what to do with a step whose loss or gradients are not finite.
     """
 
     mode: Mode = "standard"
+    on_nonfinite: OnNonFinite = "report"
     max_events: int = 10_000
     max_issues: int = 1_000
 
@@ -65,7 +68,7 @@ class Monitor:
                 command="nabla.guard",
             ),
         )
-        self._loop = LiveLoop(self.session, scope)
+        self._loop = LiveLoop(self.session, scope, options.on_nonfinite)
         self._entered = 0
 
     def __enter__(self) -> Monitor:
@@ -85,6 +88,7 @@ class Monitor:
         self._entered -= 1
         if self._entered:
             return
+        self._loop.watches.stop()  # what they replaced lies on top of the instrument's own
         INSTRUMENT.detach(self._loop)
         try:
             self._loop.close()
@@ -128,6 +132,7 @@ def guard(
     *,
     optimizer: Optimizer | Iterable[Optimizer] | None = None,
     mode: Mode = "standard",
+    on_nonfinite: OnNonFinite = "report",
     max_events: int = 10_000,
     max_issues: int = 1_000,
 ) -> Monitor:
@@ -144,6 +149,8 @@ def guard(
             holds a parameter of ``model``, or every one of the process.
         mode: ``"light"``, ``"standard"`` or ``"deep"``; all of them measure losses, gradients and
             parameters at the step boundary.
+        on_nonfinite: ``"report"`` a step that is not finite, ``"stop"`` before it with a
+            :class:`~nabla_guard.origin.policy.NonFiniteStop`, or ``"skip"`` it.
         max_events: events kept, the oldest are dropped and counted.
         max_issues: distinct issues kept.
 
@@ -164,7 +171,13 @@ def guard(
             f"guard(model={type(model).__name__}): needs a torch.nn.Module; "
             "leave it out to watch every module"
         )
-    options = GuardOptions(mode=mode, max_events=max_events, max_issues=max_issues)
+    if on_nonfinite not in POLICIES:
+        raise UsageError(
+            f"guard(on_nonfinite={on_nonfinite!r}): choose one of {', '.join(POLICIES)}"
+        )
+    options = GuardOptions(
+        mode=mode, max_events=max_events, max_issues=max_issues, on_nonfinite=on_nonfinite
+    )
     return Monitor(Scope(model, _optimizers(optimizer)), options)
 
 

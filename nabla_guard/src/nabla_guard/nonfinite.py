@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from nabla_core.detector import Detector
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
 from .facts import LoopFacts, LoopSource, NumberFacts, Place, TensorFault
+from .origin.explain import explained
 from .rules import (
     NON_FINITE_BACKWARD,
     NON_FINITE_FORWARD,
@@ -41,21 +43,21 @@ class NonFiniteDetector:
     """Reports the first non-finite number of a run, once, with its phase."""
 
     rules = RULES
+    patient = True
 
     def __init__(self, facts: LoopFacts) -> None:
         self._facts = facts
-        self._reported = False
+        self._reported: set[int] = set()
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge a step; at once over when everything is finite."""
         numbers = self._facts.numbers
         if numbers is None:
-            self._reported = False
+            self._reported.discard(id(self._facts.stepping))
             return ()
-        if self._reported:
-            return ()
-        self._reported = True
-        return (self._verdict(numbers, record.step),)
+        first = not self._reported  # what other optimizers see meanwhile follows from it
+        self._reported.add(id(numbers.optimizer))
+        return (self._verdict(numbers, record.step),) if first else ()
 
     def finish(self) -> Iterator[Issue]:
         """Judge what the last step left in the parameters."""
@@ -69,6 +71,12 @@ class NonFiniteDetector:
         last_step = self._facts.step_of(numbers.optimizer)
         if numbers.param_norm > _HUGE_NORM and last_step >= 0:
             return _huge_issue(numbers, last_step)
+        found = explained(numbers, step)
+        return _undecided(self._at_the_boundary(numbers, step), numbers) if found is None else found
+
+    @staticmethod
+    def _at_the_boundary(numbers: NumberFacts, step: int) -> Issue:
+        """The phase, by exclusion, where no birth could be shown."""
         if numbers.inputs:
             return _input_issue(numbers, step)
         if numbers.output is not None:
@@ -76,6 +84,19 @@ class NonFiniteDetector:
         if numbers.loss is not None and not math.isfinite(numbers.loss):
             return _loss_issue(numbers, step)
         return _backward_issue(numbers, step)
+
+
+def _undecided(issue: Issue, numbers: NumberFacts) -> Issue:
+    """Say why the op and its line are not named."""
+    if numbers.findings is None:
+        return issue
+    reason = "; ".join(numbers.findings.problems) or "no op was worse than its inputs"
+    text = f"The op and its line are not decided: {reason}."
+    return replace(
+        issue,
+        evidence={**issue.evidence, "not_decided": reason},
+        limitation=f"{text} {issue.limitation}",
+    )
 
 
 def _parameter_issue(numbers: NumberFacts, last_step: int) -> Issue:

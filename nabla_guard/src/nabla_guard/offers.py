@@ -21,6 +21,21 @@ FACTS = frozenset(
         "gradients.carried",
         "wiring",
         "modes",
+        "losses",
+        "graph",
+        "oracles",
+        "batches",
+        "loaders",
+        "checkpoints",
+        "recomputation",
+        "evaluations",
+        "replicas",
+        "clipping",
+        "scaling",
+        "schedulers",
+        "values",
+        "ties",
+        "copies",
     }
 )
 """Signals of the step records, and facts of :class:`nabla_guard.facts.LoopFacts`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +16,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from .origin.policy import NonFiniteStop
 from .patching import Patches, Replacement
 from .place import count_on_stack
 
@@ -94,11 +94,21 @@ class OptimizerTap:
         instrument = self._instrument
         instrument.heal()
         closure = _has_closure(args, kwargs)
+        if not closure:
+            instrument.keeper.pause()  # a closure runs the user's own code
         for listener in instrument.listeners:
             try:
                 listener.step_started(optimizer, closure)
+            except NonFiniteStop:
+                self._abandon()
+                raise
             except Exception as error:
                 instrument.drop(listener, error)
+
+    def _abandon(self) -> None:
+        """The step does not happen: the person asked to stop before it."""
+        self._stepping.outermost = None
+        self._instrument.heal()
 
     def _after(
         self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
@@ -115,33 +125,50 @@ class OptimizerTap:
         for listener in instrument.listeners:
             try:
                 listener.step_ended(optimizer, closure)
+            except NonFiniteStop:
+                self._abandon()
+                raise
             except Exception as error:
                 instrument.drop(listener, error)
+        instrument.keeper.step_ends(optimizer)
 
     # ------------------------------------------------------------------ replaced methods
     def _wrap_optimizer_zero_grad(self, original: Replacement) -> Replacement:
         def zero_grad(optimizer: Optimizer, *args: object, **kwargs: object) -> object:
-            outcome = original(optimizer, *args, **kwargs)
-            if not torch.compiler.is_compiling():
-                self._cleared(parameters_of(optimizer))
+            if torch.compiler.is_compiling():
+                return original(optimizer, *args, **kwargs)
+            keeper = self._instrument.keeper
+            keeper.pause()
+            try:
+                outcome = original(optimizer, *args, **kwargs)
+                self._cleared(optimizer)
+            finally:
+                keeper.resume()
             return outcome
 
         return zero_grad
 
     def _wrap_module_zero_grad(self, original: Replacement) -> Replacement:
         def zero_grad(module: Module, *args: object, **kwargs: object) -> object:
-            outcome = original(module, *args, **kwargs)
-            if not torch.compiler.is_compiling():
-                self._cleared(list(module.parameters()))
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            keeper = self._instrument.keeper
+            keeper.pause()
+            try:
+                outcome = original(module, *args, **kwargs)
+                self._cleared(module)
+            finally:
+                keeper.resume()
             return outcome
 
         return zero_grad
 
-    def _cleared(self, parameters: Sequence[Tensor]) -> None:
+    def _cleared(self, owner: Optimizer | Module) -> None:
         instrument = self._instrument
+        instrument.keeper.cleared()
         for listener in instrument.listeners:
             try:
-                listener.gradients_cleared(parameters)
+                listener.gradients_cleared(owner)
             except Exception as error:
                 instrument.drop(listener, error)
 

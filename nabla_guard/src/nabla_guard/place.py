@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 import torch
 
@@ -13,7 +14,7 @@ import nabla_core
 
 from .facts import Place
 
-__all__ = ["count_on_stack", "user_place"]
+__all__ = ["Line", "count_on_stack", "user_line", "user_place"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = (os.path.dirname(__file__) + os.sep, os.path.dirname(nabla_core.__file__) + os.sep)
@@ -22,18 +23,43 @@ _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 _RANKS: dict[str, int] = {}
 
 
-def user_place() -> Place | None:
-    """Return the innermost line of the user's own code, else of a library; never torch's."""
+class Line(NamedTuple):
+    """A line of source as the interpreter knows it: cheap to note, shown only when needed."""
+
+    filename: str
+    number: int
+    function: str
+
+    @property
+    def place(self) -> Place:
+        """The line as a person is shown it: relative to the working folder where possible."""
+        inside = self.filename.startswith(os.getcwd() + os.sep)
+        shown = os.path.relpath(self.filename) if inside else self.filename
+        return Place(shown, self.number, self.function)
+
+
+def user_line(until: frozenset[CodeType] = frozenset()) -> Line | None:
+    """Return the innermost line of the user's own code, else of a library; never torch's.
+
+    Args:
+        until: look only at what was called from functions with these code objects, if any runs.
+    """
     frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
-    while frame is not None:
+    while frame is not None and frame.f_code not in until:
         rank = _rank(frame.f_code.co_filename)
         if rank == 0:
-            return _place(frame)
+            return _line(frame)
         if rank == 1 and library is None:
             library = frame
         frame = frame.f_back
-    return None if library is None else _place(library)
+    return None if library is None else _line(library)
+
+
+def user_place() -> Place | None:
+    """Return :func:`user_line` as a person is shown it."""
+    line = user_line()
+    return None if line is None else line.place
 
 
 def count_on_stack(code: CodeType) -> int:
@@ -62,8 +88,5 @@ def _classify(filename: str) -> int:
     return 0
 
 
-def _place(frame: FrameType) -> Place:
-    filename = frame.f_code.co_filename
-    inside = filename.startswith(os.getcwd() + os.sep)
-    shown = os.path.relpath(filename) if inside else filename
-    return Place(shown, frame.f_lineno, frame.f_code.co_name)
+def _line(frame: FrameType) -> Line:
+    return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

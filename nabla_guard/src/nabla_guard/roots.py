@@ -42,14 +42,16 @@ class RootRecord:
         calls: number of calls.
         odd_outputs: names of outputs that held an infinity or a NaN in a step that went well.
         odd_inputs: the same for inputs.
+        training: mode of the last call.
     """
 
-    __slots__ = ("calls", "facts", "odd_inputs", "odd_outputs", "ref", "switches")
+    __slots__ = ("calls", "facts", "odd_inputs", "odd_outputs", "ref", "switches", "training")
 
     def __init__(self, module: Module) -> None:
         self.ref = weakref.ref(module)
         self.facts = ModuleFacts(name=_class_name(module))
         self.calls = 0
+        self.training = False
         self.odd_outputs: set[str] = set()
         self.odd_inputs: set[str] = set()
         self.switches: list[weakref.ref[Module]] = []
@@ -110,6 +112,17 @@ class RootTable:
     def modules(self) -> list[ModuleFacts]:
         """Facts of the roots called since the last step."""
         return [record.facts for record in self._called.values()]
+
+    @property
+    def living(self) -> list[Module]:
+        """The root modules that are alive."""
+        found = (record.ref() for record in self._records.values())
+        return [module for module in found if module is not None]
+
+    def called_before(self, module: Module) -> RootRecord | None:
+        """Return the record of ``module`` if it was ever called as a root."""
+        record = self._records.get(id(module))
+        return record if record is not None and record.ref() is module else None
 
     def refresh(self) -> None:
         """Read the parameters of all living roots again: modules may have been replaced."""

@@ -22,9 +22,10 @@ for x, y in batches:
     optimizer.step()
 """
 _FIRST_ONLY = (
-    "Decided at the step boundary, from values that were measured there; what a NaN in a step "
-    "leads to "
-    "later is not reported again. Steps that a gradient scaler skips are never judged."
+    "Found at the step boundary, then the step is executed again op by op, with the user's forward "
+    "code and hooks running once more (their prints are muted, Python counters put back). Where it "
+    "cannot be executed again, the evidence says why and the phase is decided by exclusion. What a "
+    "NaN leads to later is not reported again. Steps that a gradient scaler skips are never judged."
 )
 
 NON_FINITE_FORWARD = Rule(

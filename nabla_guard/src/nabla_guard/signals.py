@@ -19,6 +19,8 @@ __all__ = [
     "extremes",
     "is_ordinary",
     "is_plain",
+    "is_small",
+    "joint_norm",
     "norms",
     "nonzero_flags",
     "read",
@@ -28,6 +30,8 @@ __all__ = [
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _FEW = 16
+_SMALL = 1 << 16
+_SAFE_SQUARES = (1e-30, 1e37)
 _PLAIN = frozenset({Tensor, Parameter})
 
 
@@ -54,6 +58,25 @@ def is_plain(tensors: Sequence[Tensor]) -> bool:
         and len({(tensor.device, tensor.dtype) for tensor in tensors}) == 1
         and all(tensor.layout is torch.strided and not tensor.is_meta for tensor in tensors)
     )
+
+
+def is_small(tensors: Sequence[Tensor]) -> bool:
+    """Whether plain ``tensors`` are so small that a call costs more than passing over them."""
+    on_host = tensors[0].device.type == "cpu"
+    return on_host and sum([tensor.numel() for tensor in tensors]) <= _SMALL
+
+
+def joint_norm(tensors: list[Tensor]) -> float | None:
+    """Return the norm of the concatenation of small plain tensors, with few calls.
+
+    Returns:
+        ``None`` when the sum of squares is not certain: not finite, or so small or large that
+        squares may have left the range of the dtype.
+    """
+    flat = torch._C._nn.flatten_dense_tensors(tensors)
+    squares: float = torch.dot(flat, flat).item()
+    low, high = _SAFE_SQUARES
+    return math.sqrt(squares) if low < squares < high else None
 
 
 def total_norm(values: Sequence[float]) -> float:

@@ -45,7 +45,10 @@ class Traffic:
     ) -> None:
         """Note one call."""
         for index, value in enumerate(args):
-            self._add_inputs(root, f"argument {index}", value)
+            if type(value) is not Tensor:
+                self._add_inputs(root, f"argument {index}", value)
+            elif value.is_floating_point() and not value.requires_grad:
+                self._add_input(root, f"argument {index}", value)
         for name, value in kwargs.items():
             self._add_inputs(root, name, value)
         if isinstance(output, Tensor):
@@ -53,6 +56,11 @@ class Traffic:
         else:
             for name, tensor in tensors_in(output):
                 self._add_output(root, name, tensor)
+
+    @property
+    def limits(self) -> list[Tensor]:
+        """Minimum and maximum of each large output."""
+        return [limit for _, _, kept in self.outputs if type(kept) is tuple for limit in kept]
 
     def clear(self) -> None:
         """Forget everything, so that no batch is kept past its step."""
@@ -67,6 +75,12 @@ class Traffic:
             for root, name, tensor in self.inputs
             if name not in root.odd_inputs
             and (fault := fault_in(f"{root.facts.name} {name}", tensor)) is not None
+        )
+
+    def usual_inputs(self) -> frozenset[str]:
+        """Return the inputs that were not finite in steps that went well."""
+        return frozenset(
+            f"{root.facts.name} {name}" for root, _, _ in self.inputs for name in root.odd_inputs
         )
 
     def odd_output(self, large: Sequence[float]) -> TensorFault | None:
@@ -103,9 +117,12 @@ class Traffic:
 
     def _add_inputs(self, root: RootRecord, name: str, value: object) -> None:
         for path, tensor in tensors_in(value, name):
-            graph_free = is_ordinary(tensor) and not tensor.requires_grad
-            if graph_free and tensor.is_floating_point() and len(self.inputs) < _MAX_TENSORS:
-                self.inputs.append((root, path, tensor))
+            if tensor.is_floating_point() and not tensor.requires_grad:
+                self._add_input(root, path, tensor)
+
+    def _add_input(self, root: RootRecord, path: str, tensor: Tensor) -> None:
+        if len(self.inputs) < _MAX_TENSORS and is_ordinary(tensor):
+            self.inputs.append((root, path, tensor))
 
     def _add_output(self, root: RootRecord, name: str, tensor: Tensor) -> None:
         if not tensor.is_floating_point():

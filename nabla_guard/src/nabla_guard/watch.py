@@ -1,7 +1,7 @@
 """Families of facts that are gathered only while a detector wants them.
 
-A detector asks for a family by its class (:meth:`nabla_guard.facts.LoopFacts.gather`); the loop then
-makes it, tells it what happens, and lets it replace attributes of torch for as long as it watches.
+A detector asks for a family by its class (:meth:`nabla_guard.facts.LoopFacts.gather`); the loop
+then makes it, tells it what happens, and lets it replace attributes of torch while it watches.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from nabla_core.problem import Problem
 
+from .instrument import INSTRUMENT
 from .patching import Patches
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ if TYPE_CHECKING:
     from .loop import LiveLoop
     from .roots import RootRecord
 
-__all__ = ["Watch", "WatchT", "Watches"]
+__all__ = ["EVERY_EVENT", "Watch", "WatchT", "Watches"]
 
 WatchT = TypeVar("WatchT", bound="Watch")
+
+_EVENTS = ("forward_ended", "backward_started", "backward_ended", "step_started", "step_ended")
+_NONE: frozenset[str] = frozenset()
+EVERY_EVENT = frozenset(_EVENTS)
+"""What a watch that has nothing left to do is patient about."""
 
 
 class Watch:
@@ -38,6 +44,15 @@ class Watch:
 
     def __init__(self, loop: LiveLoop) -> None:
         self.loop = loop
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """Names of the events that it can do without in steps that are like the ones before.
+
+        See :class:`.calm.Calm`: every sixteenth step is delivered in full, and so is every step
+        from an unusual event on. Asked whenever a loop becomes calm.
+        """
+        return frozenset()
 
     def start(self, patches: Patches) -> None:
         """Watching begins (again): replace attributes of torch through ``patches``.
@@ -74,7 +89,7 @@ class Watch:
     @property
     def watches(self) -> bool:
         """Whether events are delivered now."""
-        return self in self.loop.watches
+        return self in self.loop.watches and not INSTRUMENT.replaying
 
     def guarded(self, work: Callable[[], None]) -> None:
         """Do ``work`` from inside a replaced attribute; an error ends only this family."""
@@ -85,11 +100,12 @@ class Watch:
                 self.loop.watches.drop(self, error)
 
 
-_EVENTS = ("forward_ended", "backward_started", "backward_ended", "step_started", "step_ended")
-
-
 class Watches:
-    """The families of one loop."""
+    """The families of one loop.
+
+    Attributes:
+        output: what the root module returned, while the families are told about its call.
+    """
 
     def __init__(self, loop: LiveLoop) -> None:
         self._loop = loop
@@ -98,12 +114,19 @@ class Watches:
         self._active: list[Watch] = []
         self._patches: dict[int, Patches] = {}
         self._started = False
+        self._calm = False
+        self.output: object = None
 
     def __contains__(self, watch: object) -> bool:
         return watch in self._active
 
+    def calm(self, on: bool) -> None:
+        """Deliver only to those that are not patient, or to all again."""
+        self._calm = on
+        self._share()
+
     def gather(self, family: type[WatchT]) -> WatchT:
-        """Return the watch of this class; at the first call it is made, and starts with the loop."""
+        """Return the watch of this class; it is made at the first call."""
         known = self._families.get(family)
         if known is None:
             known = self._families[family] = family(self._loop)
@@ -126,12 +149,15 @@ class Watches:
     def drop(self, watch: Watch, error: Exception) -> None:
         """End one family that raised, and say so; the others and the training go on."""
         self._stop(watch)
+        self._report(watch, error)
+
+    def _report(self, watch: Watch, error: Exception) -> None:
         self._loop.session.problem(
             Problem(
                 rule="NAB004",
                 plugin="guard",
-                message=f"{type(watch).__name__} raised {type(error).__name__}: {error}; rules that "
-                f"need its facts were not judged from step {self._loop.index} on",
+                message=f"{type(watch).__name__} raised {type(error).__name__}: {error}; rules "
+                f"that need its facts were not judged from step {self._loop.index} on",
                 hint="report it with the program that shows it; the training itself went on",
             )
         )
@@ -203,11 +229,17 @@ class Watches:
         self._active.remove(watch)
         self._patches.pop(id(watch)).restore()
         self._share()
-        watch.stop()
+        try:
+            watch.stop()
+        except Exception as error:
+            self._report(watch, error)
 
     def _share(self) -> None:
+        patience = {id(watch): watch.patient if self._calm else _NONE for watch in self._active}
         for event in _EVENTS:
             plain = getattr(Watch, event)
             self._listening[event] = tuple(
-                watch for watch in self._active if getattr(type(watch), event) is not plain
+                watch
+                for watch in self._active
+                if getattr(type(watch), event) is not plain and event not in patience[id(watch)]
             )

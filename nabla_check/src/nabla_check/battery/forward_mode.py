@@ -17,7 +17,7 @@ from ..truth.conditioning import disturbed, gradient_floors
 from ..truth.numerical import curve_along, ladder_of
 from ..truth.oracle import judge
 from ..truth.products import inner, norm_of_products, steps_for
-from ..wording.compare import largest
+from ..wording.compare import is_finite, largest
 from ..wording.describe import apart
 
 __all__ = ["forward_derivatives"]
@@ -44,7 +44,7 @@ def forward_derivatives(exam: Examination) -> Iterator[Issue]:
         if all(tangent is None for tangent in tangents):
             exam.skip(JVP_MISMATCH, "forward mode delivers no tangent")
             return
-        if any(t is not None and not bool(torch.isfinite(t).all()) for t in tangents):
+        if any(t is not None and not is_finite(t) for t in tangents):
             exam.skip(JVP_MISMATCH, "the forward-mode derivative is not finite")
             return
         yield from _judge(exam, directions, chosen, tangents)

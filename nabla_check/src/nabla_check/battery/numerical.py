@@ -12,6 +12,7 @@ from nabla_core.issue import Issue, Location
 from ..examination import Baseline, Examination
 from ..inputs.operands import is_differentiable
 from ..rules import BACKWARD_MISMATCH, KINK, MISSING_GRADIENT
+from ..truth.hidden_state import reads_updated_state
 from ..truth.numerical import (
     NumericElements,
     elements_of,
@@ -26,7 +27,7 @@ from ..truth.oracle import Verdict
 from ..truth.products import steps_for
 from ..wording.accuse import Basis, mismatch, missing_gradient, wrong_gradient
 from ..wording.classify import Cause, classify
-from ..wording.compare import deviation, largest
+from ..wording.compare import deviation, is_finite, largest
 from ..wording.describe import at_index, number
 
 __all__ = ["compare_with_numbers", "unused_outputs"]
@@ -57,9 +58,9 @@ def compare_with_numbers(exam: Examination) -> Iterator[Issue]:
 
 def _not_finite_around(point: Baseline) -> str:
     leaves = [x for x in point.operands.tree.leaves if is_differentiable(x)]
-    if any(not bool(torch.isfinite(x).all()) for x in leaves if isinstance(x, torch.Tensor)):
+    if not all(is_finite(x) for x in leaves if isinstance(x, torch.Tensor)):
         return "an input holds NaN or infinity"
-    if any(not bool(torch.isfinite(x).all()) for x in point.output_copies):
+    if not all(is_finite(x) for x in point.output_copies):
         return "the output holds NaN or infinity for finite inputs"
     return ""
 
@@ -68,8 +69,7 @@ def judge_and_report(
     exam: Examination, point: Baseline, *, setting: str = "", quiet: bool = False
 ) -> Iterator[Issue]:
     """Judge one point; ``quiet`` leaves out the notes on kinks and undecided directions."""
-    finite = all(g is None or bool(torch.isfinite(g).all()) for g in point.gradients)
-    verdict = judge_point(exam, point, brief=quiet) if finite else None
+    verdict = judge_point(exam, point, brief=quiet)
     if verdict is not None and verdict.state == "agrees":
         return
     reason = _not_finite_around(point)
@@ -80,7 +80,7 @@ def judge_and_report(
         return
     if verdict is None:
         yield from _not_finite(exam, point, setting)
-    elif verdict.state == "differs":
+    elif verdict.state == "differs" and not reads_updated_state(exam):
         yield from _accuse(exam, point, verdict, setting)
     elif not quiet:
         yield from _undecided(exam, point, verdict)
@@ -89,6 +89,11 @@ def judge_and_report(
 def _undecided(exam: Examination, point: Baseline, verdict: Verdict) -> Iterator[Issue]:
     if verdict.state == "kink":
         yield from _beside_the_kink(exam, point)
+        return
+    if verdict.state == "differs":
+        reason = "the output depends on buffers that the call updates; give a reference or use eval()"
+        exam.skip(BACKWARD_MISMATCH, reason)
+        yield exam.note("gradient", reason)
         return
     exam.skip(BACKWARD_MISMATCH, "no step size gave a sharp numerical derivative")
     yield exam.note(
@@ -257,7 +262,7 @@ def unused_outputs(exam: Examination) -> Iterator[Issue]:
         exam.skip(MISSING_GRADIENT, "no numerical derivative here")
         return
     verdict = judge_point(exam, point)
-    if verdict.state == "differs":
+    if verdict is not None and verdict.state == "differs":
         names = ", ".join(exam.operands.live_names)
         size = abs(verdict.numeric)
         yield missing_gradient(exam, names, size, Basis(truth=TRUTH, where=_DIRECTION))

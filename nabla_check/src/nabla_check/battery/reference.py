@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -11,14 +12,14 @@ from nabla_core.issue import Issue, Quantity
 from ..examination import Baseline, Examination
 from ..inputs import rng
 from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised, Outputs
-from ..inputs.operands import is_differentiable
+from ..inputs.operands import Values, is_differentiable
 from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
 from ..truth.conditioning import gradient_floors, output_floors
 from ..wording.accuse import Basis, missing_gradient, wrong_gradient
-from ..wording.compare import Deviation, deviation, largest
+from ..wording.compare import Deviation, deviation, is_finite, largest
 from ..wording.describe import describe
 
-__all__ = ["compare_with_reference", "reference_at"]
+__all__ = ["ReferenceCall", "compare_at", "compare_with_reference", "reference_at"]
 
 TRUTH = "reference"
 
@@ -31,17 +32,39 @@ def compare_with_reference(exam: Examination) -> Iterator[Issue]:
     yield from compare_at(exam, exam.baseline)
 
 
-def compare_at(exam: Examination, point: Baseline, setting: str = "") -> Iterator[Issue]:
-    """Compare any point with the reference; ``setting`` says in words what is special about it."""
+@dataclass(frozen=True, slots=True)
+class ReferenceCall:
+    """A call of the reference, with its graph.
+
+    Attributes:
+        values: differentiable operands of the call.
+        outputs: what it returned.
+    """
+
+    values: Values
+    outputs: Outputs
+
+
+def compare_at(
+    exam: Examination, point: Baseline, setting: str = "", truth: ReferenceCall | None = None
+) -> Iterator[Issue]:
+    """Compare any point with the reference.
+
+    Args:
+        exam: the examination.
+        point: where.
+        setting: what is special about it, in words.
+        truth: call of the reference there, where it has been made.
+    """
     reference = exam.reference
     if reference is None:
         return
     try:
-        values, outputs = reference_at(exam, reference, point)
+        truth = truth or reference_at(reference, point)
     except OperatorRaised as raised:
         yield exam.note("reference", f"it raised {raised.summary} in {raised.stage}")
         return
-    wrong_structure = list(_structures(exam, point.outputs, outputs, setting))
+    wrong_structure = list(_structures(exam, point.outputs, truth.outputs, setting))
     yield from wrong_structure
     if wrong_structure:
         return
@@ -49,14 +72,12 @@ def compare_at(exam: Examination, point: Baseline, setting: str = "") -> Iterato
         yield exam.note("forward", "candidate and reference draw random numbers differently")
         return
     if exam.options.wants("forward"):
-        yield from _outputs(exam, reference, point, outputs, setting)
+        yield from _outputs(exam, reference, point, truth.outputs, setting)
     if exam.options.wants("backward"):
-        yield from _gradients(exam, reference, point, (values, outputs), setting)
+        yield from _gradients(exam, reference, point, truth, setting)
 
 
-def reference_at(
-    exam: Examination, reference: Evaluator, point: Baseline
-) -> tuple[tuple[torch.Tensor, ...], Outputs]:
+def reference_at(reference: Evaluator, point: Baseline) -> ReferenceCall:
     """Call the reference on the operands of ``point``.
 
     Raises:
@@ -66,7 +87,7 @@ def reference_at(
     reference.stochastic = True
     values = point.operands.values()
     outputs = reference.forward(values, operands=point.operands, stage="reference")
-    return values, outputs
+    return ReferenceCall(values, outputs)
 
 
 def _comparable(exam: Examination, reference: Evaluator) -> bool:
@@ -157,10 +178,10 @@ def _gradients(
     exam: Examination,
     reference: Evaluator,
     point: Baseline,
-    called: tuple[tuple[torch.Tensor, ...], Outputs],
+    truth: ReferenceCall,
     setting: str,
 ) -> Iterator[Issue]:
-    values, outputs = called
+    values, outputs = truth.values, truth.outputs
     if not outputs.live:
         exam.skip(BACKWARD_MISMATCH, "the reference carries no gradient")
         return
@@ -200,7 +221,7 @@ def _compare_gradients(
         found = _beyond(exam, dense, truth, floors[which])
         if found is None:
             continue
-        if want is not None and got is None and not bool(torch.isfinite(want).all()):
+        if want is not None and got is None and not is_finite(want):
             yield missing_gradient(
                 exam,
                 point.operands.live_names[which],

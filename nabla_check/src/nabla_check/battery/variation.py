@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,9 +16,9 @@ from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, is_differentiable
 from ..inputs.surroundings import closed_over_tensors
 from ..truth.numerical import passes_at_a_glance, point_at
-from ..wording.compare import largest, same_bits
+from ..wording.compare import is_finite, largest, same_bits
 from .numerical import judge_and_report
-from .reference import compare_at, reference_at
+from .reference import ReferenceCall, compare_at, reference_at
 
 __all__ = ["other_sizes", "other_values"]
 
@@ -26,6 +27,8 @@ _SIDES = (67, 37, 19)
 _MOST_ELEMENTS = 20_000
 _EXPLODED = 1e6
 """Outputs that grow by more than this come from outside the operator's domain."""
+
+_SATURATING = 1000.0
 
 _Outcome = Literal["rejected", "judged", "unclear"]
 
@@ -42,20 +45,24 @@ def other_values(exam: Examination) -> Iterator[Issue]:
     """Negative, larger, zero and tied values in one point; apart from each other where the
     operator's domain or a kink does not allow that."""
     mixed = yield from _try(exam, _mixed(exam))
-    if mixed == "judged" or exam.broken or _is_composed(exam):
+    if exam.broken or _is_composed(exam):
         return
-    yield from _try(exam, _negated(exam))
+    if mixed != "judged":
+        yield from _try(exam, _negated(exam))
     if mixed == "rejected" and not exam.broken:
         yield from _try(exam, _with_special_values(exam))
+    if exam.own_derivatives and not exam.broken:
+        yield from _try(exam, _scaled_up(exam))
 
 
 def _try(exam: Examination, variation: _Variation) -> Generator[Issue, None, _Outcome]:
     """Judge a variation, where the operator accepts it."""
-    point = _usable(exam, variation)
-    if point is None:
+    usable = _usable(exam, variation)
+    if usable is None:
         return "rejected"
-    if exam.reference is not None:
-        yield from compare_at(exam, point, variation.setting)
+    point, truth = usable
+    if truth is not None:
+        yield from compare_at(exam, point, variation.setting, truth)
         return "judged"
     if exam.resolution is None or passes_at_a_glance(exam, point):
         return "judged"
@@ -67,11 +74,13 @@ def other_sizes(exam: Examination) -> Iterator[Issue]:
     """Sizes larger than common blocks, in the first plan that the operator accepts, and one."""
     if _is_composed(exam):
         return
-    for variation in _resized(exam):
+    leaves = _sized(exam)
+    fixed = _fixed_sides(exam) if leaves else set()
+    for variation in _planned(exam, leaves, _larger(leaves), fixed):
         if (yield from _try(exam, variation)) != "rejected":
             break
     if not exam.broken:
-        for variation in _single(exam):
+        for variation in _planned(exam, leaves, _single(exam), fixed):
             yield from _try(exam, variation)
 
 
@@ -81,29 +90,28 @@ def _is_composed(exam: Examination) -> bool:
     return exam.reference is None and not exam.own_derivatives
 
 
-def _usable(exam: Examination, variation: _Variation) -> Baseline | None:
+def _usable(
+    exam: Examination, variation: _Variation
+) -> tuple[Baseline, ReferenceCall | None] | None:
     """Return the point when candidate and reference accept it with finite outputs."""
+    truth: ReferenceCall | None = None
     try:
         point = point_at(exam, variation.operands, stage=f"at {variation.setting}")
-        if not point.outputs.live or any(not _finite(x) for x in point.output_copies):
+        if not point.outputs.live or any(not is_finite(x) for x in point.output_copies):
             return None
         if _size(point) > _EXPLODED * (_size(exam.baseline) + 1):
             return None
         if exam.reference is not None:
-            _, outputs = reference_at(exam, exam.reference, point)
-            if any(not _finite(x) for x in outputs.tensors if is_differentiable(x)):
+            truth = reference_at(exam.reference, point)
+            if any(not is_finite(x) for x in truth.outputs.tensors if is_differentiable(x)):
                 return None
     except OperatorRaised:
         return None
-    return point
+    return point, truth
 
 
 def _size(point: Baseline) -> float:
     return max((largest(x) for x in point.output_copies), default=0.0)
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all())
 
 
 def _mixed(exam: Examination) -> _Variation:
@@ -117,6 +125,13 @@ def _mixed(exam: Examination) -> _Variation:
 def _negated(exam: Examination) -> _Variation:
     values = [-1.7 * x for x in exam.operands.originals()]
     return _Variation(operands=exam.operands.with_values(_live(values)), setting="negated values")
+
+
+def _scaled_up(exam: Examination) -> _Variation:
+    """Values at which an exponential overflows in float64: stable forwards bear it."""
+    values = [_SATURATING * x for x in exam.operands.originals()]
+    setting = f"values {_SATURATING:g} times as large"
+    return _Variation(operands=exam.operands.with_values(_live(values)), setting=setting)
 
 
 def _with_special_values(exam: Examination) -> _Variation:
@@ -143,21 +158,22 @@ def _live(values: list[torch.Tensor]) -> list[torch.Tensor]:
     return [value.requires_grad_() for value in values]
 
 
-def _resized(exam: Examination) -> Iterator[_Variation]:
-    leaves = _sized(exam)
+def _larger(leaves: Mapping[int, torch.Tensor]) -> Iterator[dict[int, int]]:
+    """All sizes at once, then one after the other."""
     sides = sorted({side for leaf in leaves.values() for side in leaf.shape if side > 1})
     if not 0 < len(sides) <= len(_SIDES) or max(sides) >= _SIDES[0]:
         return
-    yield from _planned(
-        exam, leaves, _plans(dict(zip(sides, _SIDES[len(sides) - 1 :: -1], strict=True)))
-    )
+    targets = dict(zip(sides, _SIDES[len(sides) - 1 :: -1], strict=True))
+    yield targets
+    if len(targets) > 1:
+        yield from ({old: new} for old, new in targets.items())
 
 
-def _single(exam: Examination) -> Iterator[_Variation]:
+def _single(exam: Examination) -> Iterator[dict[int, int]]:
     """One sample, one row: where a squeeze or a broadcast goes wrong."""
     first = next((x.shape[0] for x in exam.operands.originals() if x.dim() > 1), 1)
     if first > 1:
-        yield from _planned(exam, _sized(exam), [{first: 1}])
+        yield {first: 1}
 
 
 def _sized(exam: Examination) -> dict[int, torch.Tensor]:
@@ -172,9 +188,11 @@ def _sized(exam: Examination) -> dict[int, torch.Tensor]:
 
 
 def _planned(
-    exam: Examination, leaves: Mapping[int, torch.Tensor], plans: Iterable[Mapping[int, int]]
+    exam: Examination,
+    leaves: Mapping[int, torch.Tensor],
+    plans: Iterable[Mapping[int, int]],
+    fixed: set[int],
 ) -> Iterator[_Variation]:
-    fixed = _fixed_sides(exam) if leaves else set()
     for plan in plans:
         operands = None if not leaves or fixed & set(plan) else _resize(exam, leaves, plan)
         if operands is not None:
@@ -199,31 +217,29 @@ def _fixed_sides(exam: Examination) -> set[int]:
     return {side for tensor in (*brought, *integers) for side in tensor.shape}
 
 
-def _plans(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    yield dict(targets)
-    if len(targets) > 1:
-        yield from ({old: new} for old, new in targets.items())
-
-
 def _resize(
     exam: Examination, leaves: Mapping[int, torch.Tensor], plan: Mapping[int, int]
 ) -> Operands | None:
     changed: dict[int, object] = {}
     for index, leaf in leaves.items():
-        grown = leaf.detach()
-        for axis, side in enumerate(leaf.shape):
-            if side in plan:
-                places = torch.arange(plan[side], device=leaf.device) % side
-                grown = grown.index_select(axis, places)
-        if grown.numel() > _MOST_ELEMENTS:
+        sides = [plan.get(side, side) for side in leaf.shape]
+        if math.prod(sides) > _MOST_ELEMENTS:
             return None
+        grown = _repeated(leaf.detach(), sides)
         if is_differentiable(grown):
-            grown = grown * (1 + 0.05 * _uniform(exam, grown))
+            grown = grown * _close_to_one(exam, grown)
         changed[index] = grown.requires_grad_(index in exam.operands.live)
     return exam.operands.replaced(changed)
 
 
-def _uniform(exam: Examination, tensor: torch.Tensor) -> torch.Tensor:
-    drawn = torch.rand(tensor.shape, dtype=torch.float64, generator=exam.generator) * 2 - 1
+def _repeated(leaf: torch.Tensor, sides: list[int]) -> torch.Tensor:
+    """Repeat the elements along every axis until it is long enough."""
+    times = [-(-new // old) for new, old in zip(sides, leaf.shape, strict=True)]
+    return leaf.repeat(times)[tuple(slice(side) for side in sides)].contiguous()
+
+
+def _close_to_one(exam: Examination, tensor: torch.Tensor) -> torch.Tensor:
+    """Draw factors between 0.95 and 1.05, so that repeated elements differ."""
+    drawn = torch.rand(tensor.shape, dtype=torch.float64, generator=exam.generator)
     real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
-    return drawn.to(dtype=real, device=tensor.device)
+    return drawn.mul_(0.1).add_(0.95).to(dtype=real, device=tensor.device)

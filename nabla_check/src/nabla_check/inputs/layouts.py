@@ -11,22 +11,29 @@ __all__ = ["LAYOUTS", "Layout", "changes_memory", "copy_as_is", "layout_of", "re
 Layout = Literal["contiguous", "transposed", "strided", "sliced", "expanded", "rows"]
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "strided", "sliced", "expanded")
 
+_LONGEST_OFFSET = 8
+
 _FILLER = 3.5
 """Written between the elements, so that a reader that ignores strides gets wrong values."""
 
 
 def copy_as_is(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a detached copy with the same strides, also where elements overlap."""
+    """Return a detached copy with the same strides, also where elements overlap.
+
+    It starts behind the storage's begin where ``tensor`` does, if less far.
+    """
     source = tensor.detach()
-    if source.layout != torch.strided or source.is_contiguous():
+    if source.layout != torch.strided or (source.is_contiguous() and not source.storage_offset()):
         return source.clone()
     span = 1 + sum(
         (size - 1) * step for size, step in zip(source.shape, source.stride(), strict=True)
     )
     if source.numel() == 0:
         return source.clone()
-    memory = torch.as_strided(source, (span,), (1,)).clone()
-    return torch.as_strided(memory, source.shape, source.stride(), 0)
+    offset = min(source.storage_offset(), _LONGEST_OFFSET)
+    memory = source.new_full((offset + span,), _FILLER)
+    memory[offset:] = torch.as_strided(source, (span,), (1,))
+    return torch.as_strided(memory, source.shape, source.stride(), offset)
 
 
 def changes_memory(tensor: torch.Tensor, layout: Layout) -> bool:

@@ -50,10 +50,18 @@ class _Walk:
         parts: list[tuple[Builder, int, int]] = []
         for label, child in children:
             start = len(self.leaves)
-            builder = self.visit(child, f"{name}{label}" if name else label.strip(".[]'"))
+            path = f"{name}{label}" if name else label.strip(".[]'")
+            builder: Builder = _take_leaf
+            if isinstance(child, _LEAVES):  # the usual case, without a call
+                self.leaves.append(child)
+                self.names.append(path)
+            else:
+                builder = self.visit(child, path)
             parts.append((builder, start, len(self.leaves)))
         base = parts[0][1] if parts else 0
         restore = _restorer(value, [label for label, _ in children])
+        if all(make is _take_leaf for make, _, _ in parts):
+            return restore
 
         def build(leaves: Sequence[object]) -> object:
             return restore(
@@ -114,7 +122,7 @@ def _children(value: object) -> list[tuple[str, object]] | None:
     return None
 
 
-def _restorer(value: object, labels: Sequence[str]) -> Callable[[list[object]], object]:
+def _restorer(value: object, labels: Sequence[str]) -> Builder:
     """Return what makes a container like ``value`` from its children."""
     kind = type(value)
     if kind in (tuple, list):

@@ -11,6 +11,7 @@ import torch
 from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, Values
+from ..wording.compare import is_finite
 from .oracle import Curve, Resolution, Verdict, glance, is_smooth, judge
 from .products import normal_like, projection, size_of, steps_for
 
@@ -40,7 +41,7 @@ def curve_along(
 
     def evaluate(t: float) -> Sequence[torch.Tensor]:
         moved = tuple(
-            origin.clone() if direction is None else origin + t * direction
+            origin.clone() if direction is None else torch.add(origin, direction, alpha=t)
             for origin, direction in zip(origins, directions, strict=True)
         )
         try:
@@ -66,14 +67,14 @@ def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
     return replace(exam.resolution, ladder=ladder[:3] if brief else ladder)
 
 
-def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> Verdict:
-    """Judge all operands at once along one random direction."""
+def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> Verdict | None:
+    """Judge all operands at once along a random direction; ``None`` if a gradient is not finite."""
     directions = steps_for(point.values, exam.generator)
-    return judge(
-        curve_along(exam, point, directions),
-        *projection(point.gradients, directions),
-        ladder_of(exam, brief=brief),
-    )
+    analytic, scale = projection(point.gradients, directions)
+    if not math.isfinite(scale) and not all(g is None or is_finite(g) for g in point.gradients):
+        return None
+    curve = curve_along(exam, point, directions)
+    return judge(curve, analytic, scale, ladder_of(exam, brief=brief))
 
 
 def passes_at_a_glance(exam: Examination, point: Baseline) -> bool:

@@ -34,35 +34,26 @@ def as_vector(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def projection(
-    left: Sequence[torch.Tensor | None], right: Sequence[torch.Tensor | None]
+    left: Iterable[torch.Tensor | None], right: Iterable[torch.Tensor | None]
 ) -> tuple[float, float]:
     """Return :func:`inner` and :func:`norm_of_products` at once."""
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
-    if not pairs:
+    products = _products(left, right)
+    if products is None:
         return 0.0, 0.0
-    products = as_vector([_product(a, b) for a, b in pairs])
-    total, norm = torch.stack([products.sum(), products.norm()]).tolist()
-    return total, norm
+    return float(products.sum()), float(torch.linalg.vector_norm(products))
 
 
 def inner(left: Iterable[torch.Tensor | None], right: Iterable[torch.Tensor | None]) -> float:
     """Real part of the sum of ``conj(left) * right``; a missing tensor counts as zeros."""
-    total = 0.0
-    for a, b in zip(left, right, strict=True):
-        if a is not None and b is not None:
-            total += float(_product(a, b).sum())
-    return total
+    products = _products(left, right)
+    return 0.0 if products is None else float(products.sum())
 
 
 def norm_of_products(
     left: Iterable[torch.Tensor | None], right: Iterable[torch.Tensor | None]
 ) -> float:
     """Root of the summed squares of the elementwise products: the usual size of :func:`inner`."""
-    total = 0.0
-    for a, b in zip(left, right, strict=True):
-        if a is not None and b is not None:
-            total += float(_product(a, b).square().sum())
-    return math.sqrt(total)
+    return projection(left, right)[1]
 
 
 def normal_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -99,11 +90,15 @@ def size_of(point: torch.Tensor) -> float:
     return min(max(rms, 1e-3), 1e3) if math.isfinite(rms) else 1.0
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    left, right = a.detach(), b.detach()
-    if left.dtype is not right.dtype or left.dtype not in (torch.float64, torch.complex128):
-        wide = torch.complex128 if left.is_complex() or right.is_complex() else torch.float64
-        left, right = left.to(wide), right.to(wide)
-    if left.is_complex():
-        return left.real * right.real + left.imag * right.imag
-    return left * right
+def _products(
+    left: Iterable[torch.Tensor | None], right: Iterable[torch.Tensor | None]
+) -> torch.Tensor | None:
+    """Return the real products of all elements; a complex element makes two."""
+    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return None
+    if any(a.is_complex() is not b.is_complex() for a, b in pairs):
+        pairs = [
+            (a, b) if a.is_complex() and b.is_complex() else (a.real, b.real) for a, b in pairs
+        ]
+    return as_vector([a for a, _ in pairs]) * as_vector([b for _, b in pairs])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Deviation", "deviation", "largest", "same_bits"]
+__all__ = ["Deviation", "deviation", "is_finite", "largest", "same_bits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +39,35 @@ class Deviation:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors hold equal values, NaN equal to NaN."""
-    left, right = a.detach(), b.detach()
-    if left.shape != right.shape or left.dtype is not right.dtype:
+    if a.shape != b.shape or a.dtype is not b.dtype:
         return False
-    if torch.equal(left, right):
+    if torch.equal(a, b):
         return True
+    left, right = a.detach(), b.detach()
     if not (left.is_floating_point() or left.is_complex()):
         return False
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether there is neither NaN nor infinity; most often decided by one sum."""
+    kept = tensor.detach()
+    total = complex(kept.sum())
+    return cmath.isfinite(total) or bool(torch.isfinite(kept).all())
 
 
 def largest(tensor: torch.Tensor | None) -> float:
     """Largest finite magnitude, 0 for a missing or empty tensor."""
     if tensor is None or not tensor.numel():
         return 0.0
-    top = float(tensor.detach().abs().amax())
+    kept = tensor.detach()
+    if kept.is_floating_point():
+        top = float(torch.linalg.vector_norm(kept, math.inf))
+    else:
+        top = float(kept.abs().amax())
     if math.isfinite(top):
         return top
-    sizes = tensor.detach().abs()
+    sizes = kept.abs()
     finite = sizes[torch.isfinite(sizes)]
     return float(finite.amax()) if finite.numel() else 0.0
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, ModuleFacts, OptimizerFacts
 
+from .ledger import Ledger
 from .rules.mode import TRAINING_IN_EVAL_MODE
 from .streak import CONSECUTIVE, Streaks
 
@@ -20,9 +22,16 @@ class ModeDetector:
 
     rules = (TRAINING_IN_EVAL_MODE,)
 
-    def __init__(self, facts: LoopFacts) -> None:
+    def __init__(self, facts: LoopFacts, session: Session | None = None) -> None:
         self._facts = facts
+        self._ledger = Ledger(session)
         self._streaks = Streaks()
+        self._texts: dict[tuple[int, int], tuple[OptimizerFacts, str, int]] = {}
+
+    @property
+    def patient(self) -> bool:
+        """See :class:`nabla_core.detector.Detector`."""
+        return not self._texts and not self._streaks.running
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the step that is being closed."""
@@ -42,8 +51,24 @@ class ModeDetector:
                 continue  # only calls without gradients: an evaluation between two steps
             key = (id(optimizer), id(module))
             stuck = _is_stuck(module) and optimizer.wrote and _holds(optimizer, module)
+            if stuck:
+                self._ledger.held(key, step)
             if self._streaks.count(key, stuck, step) == CONSECUTIVE:
-                yield _issue(module, optimizer, self._streaks.since(key), step)
+                text = _text(module, optimizer)
+                self._texts[key] = (optimizer, text, self._streaks.since(key))
+                issue = _issue(module, text, self._streaks.since(key), step)
+                yield self._ledger.made(key, issue)
+
+    def finish(self) -> Iterable[Issue]:
+        """Say how many steps of the whole run were made in evaluation mode."""
+        for key, (optimizer, text, since) in self._texts.items():
+            times = self._ledger.times(key)
+            self._ledger.rewrite(
+                key,
+                f"In {times} of {optimizer.steps} steps, since step {since}, {text}",
+                steps=Quantity(value=times, unit="steps", limit=CONSECUTIVE),
+            )
+        return ()
 
 
 def _is_stuck(module: ModuleFacts) -> bool:
@@ -55,8 +80,7 @@ def _holds(optimizer: OptimizerFacts, module: ModuleFacts) -> bool:
     return any(optimizer in parameter.optimizers for parameter in module.parameters)
 
 
-def _issue(module: ModuleFacts, optimizer: OptimizerFacts, since: int, step: int) -> Issue:
-    inactive = " and ".join(module.mode_dependent)
+def _text(module: ModuleFacts, optimizer: OptimizerFacts) -> str:
     if not module.ever_trained:
         story = "it was never in training mode"
     elif module.validated:
@@ -65,15 +89,23 @@ def _issue(module: ModuleFacts, optimizer: OptimizerFacts, since: int, step: int
         story = "it was in training mode before"
     place = module.called_at
     called = f" (called at {place})" if place is not None else ""
+    inactive = " and ".join(module.mode_dependent)
+    return (
+        f"{optimizer.name} trained {module.name}{called} in evaluation mode, with {inactive} "
+        f"inactive: {story}."
+    )
+
+
+def _issue(module: ModuleFacts, text: str, since: int, step: int) -> Issue:
+    place = module.called_at
     certain = module.ever_trained and module.validated
     return TRAINING_IN_EVAL_MODE.issue(
-        f"In {CONSECUTIVE} steps in a row since step {since} {optimizer.name} trained {module.name}"
-        f"{called} in evaluation mode, with {inactive} inactive: {story}.",
+        f"In {CONSECUTIVE} steps in a row since step {since} {text}",
         step=step,
         where=place.location(module=module.name) if place else Location(module=module.name),
         phase="loop",
         severity=Severity.HIGH if certain else Severity.MEDIUM,
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         since_step=since,
-        inactive=inactive,
+        inactive=" and ".join(module.mode_dependent),
     )

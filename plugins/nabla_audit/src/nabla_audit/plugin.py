@@ -22,6 +22,14 @@ def nabla_rules() -> Iterable[Rule]:
 
 
 @hookimpl
+def nabla_options() -> type:
+    """Bind ``[tool.nabla.audit]``."""
+    from .options import AuditOptions
+
+    return AuditOptions
+
+
+@hookimpl
 def nabla_detectors(session: Session) -> Iterable[Detector]:
     """Make the detectors of a session with a live loop."""
     from .detectors import detectors_for  # only when a session starts

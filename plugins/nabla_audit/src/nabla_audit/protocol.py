@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.session import Session
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
+from nabla_guard.values import ValueWatch
 
+from .ledger import Ledger
 from .rules.protocol import GRADIENTS_NOT_CLEARED, STEP_WITHOUT_GRADIENT
 from .streak import CONSECUTIVE, Streaks
 
@@ -18,11 +21,15 @@ class ProtocolDetector:
     """Judges the calls between two steps of each optimizer."""
 
     rules = (STEP_WITHOUT_GRADIENT, GRADIENTS_NOT_CLEARED)
+    patient = True
 
-    def __init__(self, facts: LoopFacts) -> None:
+    def __init__(self, facts: LoopFacts, session: Session | None = None) -> None:
         self._facts = facts
+        self._values = facts.gather(ValueWatch)
+        self._ledger = Ledger(session)
         self._empty = Streaks()
         self._carried = Streaks()
+        self._texts: dict[tuple[str, int], tuple[OptimizerFacts, str, int]] = {}
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the step that is being closed."""
@@ -39,10 +46,37 @@ class ProtocolDetector:
 
     def _judge(self, optimizer: OptimizerFacts, empty: bool, step: int) -> Iterator[Issue]:
         key = id(optimizer)
+        if empty:
+            self._ledger.held(("empty", key), step)
+            self._values.keep(optimizer)
+        if optimizer.carried:
+            self._ledger.held(("carried", key), step)
         if self._empty.count(key, empty, step) == CONSECUTIVE:
-            yield _empty_issue(optimizer, self._empty.since(key), step)
+            text = _empty_text(optimizer)
+            self._texts["empty", key] = (optimizer, text, self._empty.since(key))
+            issue = _empty_issue(optimizer, text, self._empty.since(key), step)
+            yield self._ledger.made(("empty", key), issue)
         if self._carried.count(key, optimizer.carried, step) == CONSECUTIVE:
-            yield _carried_issue(optimizer, self._carried.since(key), step)
+            text = _carried_text(optimizer)
+            self._texts["carried", key] = (optimizer, text, self._carried.since(key))
+            issue = _carried_issue(optimizer, text, self._carried.since(key), step)
+            yield self._ledger.made(("carried", key), issue)
+
+    def finish(self) -> Iterable[Issue]:
+        """Say in how many steps of the whole run the pattern held, and what became of it."""
+        for (kind, key), (optimizer, text, since) in self._texts.items():
+            times = self._ledger.times((kind, key))
+            message = f"In {times} of {optimizer.steps} steps, since step {since}, {text}"
+            identical = self._values.identical(optimizer) if kind == "empty" else None
+            if identical is not None and identical[0]:
+                same, known, steps_seen = identical
+                message = (
+                    f"{message[:-1]}: {same} of {known} parameters are bit-identical after "
+                    f"{steps_seen} steps."
+                )
+            steps = Quantity(value=times, unit="steps", limit=CONSECUTIVE)
+            self._ledger.rewrite((kind, key), message, steps=steps)
+        return ()
 
 
 def _cleared_before_step(optimizer: OptimizerFacts) -> bool:
@@ -63,7 +97,7 @@ def _last(calls: list[Call], kind: str) -> Call | None:
     return next((call for call in reversed(calls) if call.kind == kind), None)
 
 
-def _empty_issue(optimizer: OptimizerFacts, since: int, step: int) -> Issue:
+def _empty_text(optimizer: OptimizerFacts) -> str:
     clear = _last(optimizer.calls, "clear")
     write = _last(optimizer.calls, "write")
     place = clear.place if clear is not None else None
@@ -71,36 +105,45 @@ def _empty_issue(optimizer: OptimizerFacts, since: int, step: int) -> Issue:
     called = f" at {optimizer.step_at}" if optimizer.step_at is not None else ""
     how = f"cleared at {place}" if place is not None else "cleared by hand"
     count = clear.parameters if clear is not None else len(optimizer.parameters)
-    shown = place or optimizer.step_at
+    return (
+        f"the gradients of {count} parameters were {how}, after backward{backward} and before "
+        f"{optimizer.name}.step{called}, so the step had nothing to apply."
+    )
+
+
+def _empty_issue(optimizer: OptimizerFacts, text: str, since: int, step: int) -> Issue:
+    clear = _last(optimizer.calls, "clear")
+    shown = (clear.place if clear is not None else None) or optimizer.step_at
     return STEP_WITHOUT_GRADIENT.issue(
-        f"In {CONSECUTIVE} of {CONSECUTIVE} steps since step {since} the gradients of {count} "
-        f"parameters were {how}, after backward{backward} and before "
-        f"{optimizer.name}.step{called}, "
-        "so the step had nothing to apply.",
+        f"In {CONSECUTIVE} of {CONSECUTIVE} steps since step {since} {text}",
         step=step,
         where=shown.location() if shown is not None else Location(op=optimizer.name),
         phase="loop",
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         since_step=since,
-        parameters=count,
+        parameters=clear.parameters if clear is not None else len(optimizer.parameters),
         gradients=optimizer.gradient,
     )
 
 
-def _carried_issue(optimizer: OptimizerFacts, since: int, step: int) -> Issue:
-    shown = optimizer.step_at
-    called = f" at {shown}" if shown is not None else ""
+def _carried_text(optimizer: OptimizerFacts) -> str:
+    called = f" at {optimizer.step_at}" if optimizer.step_at is not None else ""
     never = "was never called" if not optimizer.ever_cleared else "is no longer called"
     count = sum(facts.writes > 0 for facts in optimizer.parameters)
+    return (
+        f"backward added to the gradients that the previous {optimizer.name}.step{called} had "
+        f"already used: zero_grad {never} for these {count} parameters."
+    )
+
+
+def _carried_issue(optimizer: OptimizerFacts, text: str, since: int, step: int) -> Issue:
+    shown = optimizer.step_at
     return GRADIENTS_NOT_CLEARED.issue(
-        f"In {CONSECUTIVE} steps in a row since step {since} backward added to the gradients that "
-        f"the "
-        f"previous {optimizer.name}.step{called} had already used: zero_grad {never} for these "
-        f"{count} parameters.",
+        f"In {CONSECUTIVE} steps in a row since step {since} {text}",
         step=step,
         where=shown.location() if shown is not None else Location(op=optimizer.name),
         phase="loop",
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         since_step=since,
-        parameters=count,
+        parameters=sum(facts.writes > 0 for facts in optimizer.parameters),
     )

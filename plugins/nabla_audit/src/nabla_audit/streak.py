@@ -16,6 +16,11 @@ class Streaks:
     def __init__(self) -> None:
         self._since: dict[Hashable, tuple[int, int]] = {}
 
+    @property
+    def running(self) -> bool:
+        """Whether anything held at its last occurrence."""
+        return bool(self._since)
+
     def count(self, key: Hashable, holds: bool, step: int) -> int:
         """Note one occurrence or its absence and return the length of the current run."""
         if not holds:

@@ -19,6 +19,7 @@ class WiringDetector:
     """Judges the wiring of each optimizer once, at its third step."""
 
     rules = (PARAMETER_NOT_IN_OPTIMIZER, FOREIGN_PARAMETER)
+    patient = True
 
     def __init__(self, facts: LoopFacts) -> None:
         self._facts = facts

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from . import mode, protocol, wiring
+from . import data, evaluation, gradient, loss, mode, protocol, replicas, resume, wiring
 
 __all__ = ["RULES"]
 
-RULES = (*protocol.RULES, *wiring.RULES, *mode.RULES)
+RULES = (
+    *protocol.RULES,
+    *wiring.RULES,
+    *mode.RULES,
+    *loss.RULES,
+    *data.RULES,
+    *resume.RULES,
+    *gradient.RULES,
+    *evaluation.RULES,
+    *replicas.RULES,
+)

@@ -1,0 +1,234 @@
+"""Sees every op of a re-execution and notes each whose output is worse than its inputs.
+
+The descent of each bad tensor from births is followed, so that the verdict names a birth from which
+the bad loss or gradient really descends, and none that a mask removed or that only a log line used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nabla_core.issue import Phase
+
+from ..exact import fault_in
+from ..facts import TensorFault
+from .findings import Birth, Source
+from .ledger import Ledger
+from .measure import mask_like, operands_at, range_of, sample_at
+from .sites import Site, Sites
+from .states import FINITE, INF, NAN, fresh_mask
+from .tape import leaves
+from .traits import can_overflow, is_meant, is_selection, name_of, writes
+from .undo import UndoLog
+
+__all__ = ["BirthMode"]
+
+_MAX_BIRTHS = 512
+
+
+class BirthMode(TorchDispatchMode):
+    """Notes births while it is entered.
+
+    Args:
+        sites: says where the user's code is.
+        ledger: states and descent of tensors.
+        undo: keeps what is about to be overwritten.
+    """
+
+    def __init__(self, sites: Sites, ledger: Ledger, undo: UndoLog) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.births: list[Birth] = []
+        self.batch = 0
+        self._sites = sites
+        self._ledger = ledger
+        self._undo = undo
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            return func(*args, **kwargs)
+        site = self._sites.here()
+        if func.is_view:
+            return func(*args, **kwargs)  # shares the memory by which its descent is known
+        call = self._begin(func, args, kwargs, site)
+        outcome = func(*args, **kwargs)
+        self._ledger.forget(call.written)
+        outputs = list(leaves(outcome)) or call.written
+        for tensor in outputs:
+            if not any(tensor is given for given in call.written):
+                self._undo.made(tensor)
+        bad = [tensor for tensor in outputs if self._ledger.state(tensor) != FINITE]
+        for tensor in bad:
+            self._judge(call, tensor)
+        if call.has_bad and not bad:
+            self._note_removal(call)
+        self._ledger.feed(outputs, call.fed | self._swallowed(call, bad))
+        return outcome
+
+    def _begin(
+        self, op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], site: Site
+    ) -> _Call:
+        """Measure the inputs, before an op that works in place replaces them."""
+        inputs = list(leaves((args, kwargs)))
+        written = writes(op, args, kwargs)
+        bad = [tensor for tensor in inputs if self._ledger.state(tensor)]
+        for tensor in written:
+            self._undo.about_to_write(tensor)
+        return _Call(
+            op=op,
+            name=name_of(op),
+            args=args,
+            kwargs=kwargs,
+            site=site,
+            written=written,
+            inputs=[_unwritten(tensor, written) for tensor in inputs],
+            has_bad=bool(bad),
+            worst=max((self._ledger.state(tensor) for tensor in bad), default=FINITE),
+            fed=self._ledger.fed_by(inputs),
+            parents=frozenset().union(*(self.descent(tensor, site) for tensor in bad)),
+        )
+
+    def descent(self, tensor: Tensor, site: Site | None = None) -> frozenset[int]:
+        """Return the births of a bad tensor; one that was there before becomes a birth itself."""
+        known = self._ledger.births(tensor)
+        if known is not None:
+            return known
+        origin = self._ledger.origin(tensor)
+        tensor = tensor if origin.tensor is None else origin.tensor  # not only a view of it
+        fault = fault_in(origin.name, tensor)
+        if fault is None:
+            return frozenset()
+        phase: Phase = "parameter" if origin.source in ("parameter", "buffer") else "data"
+        where = replace(
+            site or Site(phase), phase=phase, node="", model=origin.model, line=origin.line
+        )
+        births = self._add(where, origin.source, origin.name, tensor, fault)
+        self._ledger.put(tensor, NAN if fault.nan else INF, births)
+        return births
+
+    def _judge(self, call: _Call, output: Tensor) -> None:
+        state = self._ledger.state(output)
+        fault = fault_in(call.name, output) if self._is_birth(call, output, state) else None
+        if fault is None:
+            self._ledger.put(output, state, call.parents)
+            return
+        constant = not call.in_backward and is_meant(
+            call.name, call.args, call.kwargs, has_nan=fault.nan > 0
+        )
+        source: Source = "constant" if constant else "op"
+        births = self._add(call.site, source, call.name, output, fault, call)
+        self._ledger.put(output, state, call.parents | births)
+
+    def _is_birth(self, call: _Call, output: Tensor, state: int) -> bool:
+        if len(self.births) >= _MAX_BIRTHS:
+            return False
+        if state > call.worst:
+            return True
+        if call.in_backward and not any(self._born_in_backward(n) for n in call.parents):
+            return True  # only a value that the forward pass had hidden was bad so far
+        if not call.has_bad or torch.Tag.pointwise not in call.op.tags:
+            return False
+        return fresh_mask(call.inputs, output) is not None
+
+    def _born_in_backward(self, number: int) -> bool:
+        return self.births[number].phase == "backward"
+
+    def _note_removal(self, call: _Call) -> None:
+        for number in call.parents:
+            birth = self.births[number]
+            if is_selection(call.name):
+                birth.selected_away = True
+            elif not birth.swallowed_by and not call.in_backward:
+                birth.swallowed_by = call.name
+
+    def _swallowed(self, call: _Call, bad: list[Tensor]) -> frozenset[int]:
+        """The overflows that an op turned into finite numbers without selecting."""
+        if bad or not call.has_bad or call.in_backward or is_selection(call.name):
+            return frozenset()
+        return frozenset(number for number in call.parents if self.births[number].overflow)
+
+    def _add(
+        self,
+        site: Site,
+        source: Source,
+        name: str,
+        tensor: Tensor,
+        fault: TensorFault,
+        call: _Call | None = None,
+    ) -> frozenset[int]:
+        number = len(self.births)
+        low, high = range_of(call.inputs) if call else (None, None)
+        finite = call is None or not call.has_bad
+        line, place = site.line, site.call
+        self.births.append(
+            Birth(
+                number=number,
+                source=source,
+                op=name,
+                phase=site.phase,
+                fault=fault,
+                serial=site.serial,
+                node=site.node,
+                place=line.place if line else None,
+                module=site.module,
+                model=site.model,
+                shape=tuple(tensor.shape),
+                sample=sample_at(fault.index, tuple(tensor.shape), self.batch),
+                operands=operands_at(call.inputs, tensor, fault.index) if call else (),
+                low=low,
+                high=high,
+                inputs_finite=finite,
+                parents=call.parents if call else frozenset(),
+                fed_by=call.fed if call else frozenset(),
+                overflow=finite and not fault.nan and can_overflow(name),
+                masked=self._hidden(call) if call and call.in_backward else -1,
+                mask_like=call is not None and mask_like(call.inputs),
+                call_place=place.place if place else None,
+            )
+        )
+        return frozenset({number})
+
+    def _hidden(self, call: _Call) -> int:
+        """The forward birth whose value a selection had hidden from the loss."""
+        owners = {birth.number for birth in self.births if birth.serial == call.site.serial >= 0}
+        known = [n for n in owners | call.parents if self.births[n].phase != "backward"]
+        return min(known, default=-1)
+
+
+def _unwritten(tensor: Tensor, written: list[Tensor]) -> Tensor:
+    """A copy of a tensor that is about to be changed, else the tensor itself."""
+    return tensor.clone() if any(tensor is given for given in written) else tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One op with what was measured of its inputs."""
+
+    op: OpOverload
+    name: str
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
+    site: Site
+    written: list[Tensor]
+    inputs: list[Tensor]
+    has_bad: bool
+    worst: int
+    parents: frozenset[int]
+    fed: frozenset[int]
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a derivative is being computed."""
+        return self.site.phase == "backward"

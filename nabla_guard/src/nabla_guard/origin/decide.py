@@ -1,0 +1,69 @@
+"""Which birth is to blame: a pure choice over what the re-execution found.
+
+Source: the deciding rules of the project's notes on guarding live loops: constants are no births; a
+finite loss with bad gradients means a birth in backward; an infinity that arithmetic swallowed is
+an overflow in the forward pass; what was there before the step comes before what the step made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .findings import Birth, Findings
+
+__all__ = ["blamed", "consequences"]
+
+_MAX_CONSEQUENCES = 5
+
+
+def blamed(findings: Findings, usual: frozenset[str] = frozenset()) -> Birth | None:
+    """Return the birth from which the bad loss, else the bad gradients, descend.
+
+    Args:
+        findings: what was found.
+        usual: inputs that also held such values in steps that went well.
+
+    Returns:
+        ``None`` when nothing was found to descend from.
+    """
+    if findings.loss is not None:
+        birth = _first(findings.of(findings.loss), usual)
+        return None if birth is None else _source_of(findings, birth)
+    pool = findings.of(findings.gradients)
+    backward = [birth for birth in pool if birth.phase == "backward"]
+    birth = backward[0] if backward else _first(pool, usual)
+    return None if birth is None else _source_of(findings, birth)
+
+
+def _source_of(findings: Findings, birth: Birth) -> Birth:
+    """The overflow behind a birth, where arithmetic had made a finite number of its infinity."""
+    swallowed = [
+        findings.births[number]
+        for number in birth.fed_by
+        if not findings.births[number].selected_away
+    ]
+    return min(swallowed, key=lambda found: found.number, default=birth)
+
+
+def consequences(findings: Findings, cause: Birth) -> list[Birth]:
+    """Return later births that descend from the one to blame, the first few."""
+    later = [birth for birth in findings.births if cause.number in birth.parents]
+    return later[:_MAX_CONSEQUENCES]
+
+
+def _first(pool: Iterable[Birth], usual: frozenset[str]) -> Birth | None:
+    """The earliest birth that is not meant to be, else the earliest one at all."""
+    pool = list(pool)
+    born = [birth for birth in pool if birth.source != "constant"]
+    if born and born[0].source == "unseen":
+        return None
+    unusual = [birth for birth in born if f"{birth.model} {birth.op}" not in usual]
+    telling = [birth for birth in unusual if not _is_mask(birth)]
+    return next(iter(telling or unusual or born or pool), None)
+
+
+def _is_mask(birth: Birth) -> bool:
+    """Whether an infinity is a mask: it came from outside, or is the logarithm of 0 and 1."""
+    if birth.is_nan:
+        return False
+    return birth.source in ("outside", "buffer") or (birth.mask_like and birth.op == "log")

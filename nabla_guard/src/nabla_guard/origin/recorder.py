@@ -1,0 +1,240 @@
+"""Sees the functions of torch that the user's code calls outside of modules.
+
+A ``TorchFunctionMode`` that only notes. It sits at the bottom of the mode stack of its thread, just
+above the one of ``torch.device`` (which insists on the very bottom), so that modes which the user
+enters and leaves while it is there are never taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
+
+from ..place import Line, user_line
+from .ambient import ambient_now, generators_now
+from .region import Region
+from .tape import OpEntry
+
+if TYPE_CHECKING:
+    from .kept import Kept
+
+__all__ = ["StepRecorder"]
+
+_length = torch._C._len_torch_function_stack
+_pop = torch._C._pop_torch_function_stack
+_push = torch._C._push_on_torch_function_stack
+
+_NEVER = frozenset(
+    {
+        "__repr__",
+        "__format__",
+        "__deepcopy__",
+        "__reduce_ex__",
+        "backward",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "retain_grad",
+        "share_memory_",
+        "set_",
+    }
+)
+_DRAWS = frozenset(
+    {
+        "alpha_dropout",
+        "bernoulli",
+        "bernoulli_",
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "exponential_",
+        "feature_alpha_dropout",
+        "gumbel_softmax",
+        "multinomial",
+        "normal_",
+        "poisson",
+        "random_",
+        "rrelu",
+        "scaled_dot_product_attention",
+        "uniform_",
+    }
+)
+_WRITING = frozenset(
+    {"__iadd__", "__idiv__", "__imul__", "__ipow__", "__isub__", "__itruediv__", "__setitem__"}
+)
+_VIEWS = frozenset(
+    {
+        "__get__",
+        "__getitem__",
+        "detach",
+        "flatten",
+        "narrow",
+        "reshape",
+        "select",
+        "squeeze",
+        "t",
+        "transpose",
+        "unsqueeze",
+        "view",
+    }
+)
+_FRESH = frozenset({"rand_like", "randn_like", "randint_like", "empty_like"})
+
+
+class StepRecorder(TorchFunctionMode):
+    """Notes calls on a tape while it is on the stack.
+
+    Attributes:
+        on: whether calls are noted.
+        leftover: it was to leave while torch had taken it off for a call, and was put back since.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self._kept = kept
+        self.on = False
+        self.leftover = False
+        self._handling = 0
+
+    def enter_stack(self) -> None:
+        """Start noting in this thread."""
+        self.on = True
+        if self._handling:
+            return  # torch puts it back when the call that is being handled returns
+        if not _length():
+            _push(self)
+            return
+        above = [_pop() for _ in range(_length())]
+        if above and isinstance(above[-1], DeviceContext):
+            _push(above.pop())
+        _push(self)
+        for mode in reversed(above):
+            _push(mode)
+
+    def leave_stack(self) -> None:
+        """Stop noting; what the user left on the stack stays as it is."""
+        self.on = False
+        self.leftover = bool(self._handling)
+        if _length() == 1:
+            mode = _pop()
+            if mode is not self:
+                _push(mode)
+            return
+        taken = [_pop() for _ in range(_length())]
+        for mode in reversed(taken):
+            if mode is not self:
+                _push(mode)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if torch.compiler.is_compiling() or not self.on:
+            return func(*args, **(kwargs or {}))
+        draws = getattr(func, "__name__", "") in _DRAWS
+        before = generators_now() if draws else None
+        self._handling += 1
+        try:
+            outcome = func(*args, **kwargs) if kwargs else func(*args)
+        finally:
+            self._handling -= 1
+        if not self.on:
+            return outcome
+        try:
+            entry = self._note(func, args, kwargs or {}, outcome)
+            if entry is not None:
+                entry.generators = before
+                self._kept.count()
+        except Exception as error:
+            self._kept.tape.problem(f"{type(error).__name__} while noting a call: {error}")
+        return outcome
+
+    def _note(
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        outcome: object,
+    ) -> OpEntry | None:
+        name = getattr(func, "__name__", "")
+        if not isinstance(outcome, Tensor) and not _has_tensors(outcome):
+            written = outcome is None and self._writes(name, func, args)
+            if not written:
+                return None
+        if name in _NEVER or name in _FRESH or not _takes_tensors(args, kwargs):
+            return None
+        tape = self._kept.tape
+        if self._kept.region is Region.PREPARATION and self._looks_back(args):
+            return None  # looks back at the last step: keeping it would keep its graph
+        place = user_line()
+        if _in_place(name) and self._writes_outside(args, place):
+            return None
+        entry = OpEntry(
+            number=tape.number(),
+            place=place,
+            ambient=ambient_now(),
+            args=tuple([tape.freeze(value) for value in args]),
+            kwargs={key: tape.freeze(value) for key, value in kwargs.items()} if kwargs else {},
+            function=func,
+        )
+        tape.append(entry, outcome)
+        if name in _VIEWS:
+            tape.borrow(args[0], outcome)
+        return entry
+
+    def _looks_back(self, args: tuple[object, ...]) -> bool:
+        """Whether a call uses an autograd graph that the tape does not know."""
+        knows = self._kept.tape.knows
+        return any(
+            isinstance(value, Tensor) and value.grad_fn is not None and not knows(value)
+            for value in args
+        )
+
+    def _writes_outside(self, args: tuple[object, ...], place: Line | None) -> bool:
+        """Whether a call changes memory that was there before: doing it again would do it twice."""
+        tape = self._kept.tape
+        targets = [value for value in _flat(args[0]) if isinstance(value, Tensor)]
+        outside = [target for target in targets if tape.is_outside(target)]
+        for target in outside:
+            tape.note_write(target, place)
+        return bool(outside)
+
+    def _writes(self, name: str, func: Callable[..., object], args: tuple[object, ...]) -> bool:
+        """Whether a call without outcome changes a tensor in a way that must be done again."""
+        if name == "__setitem__" or (name.startswith("_foreach") and name.endswith("_")):
+            return True
+        if name != "__set__":
+            return False
+        attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+        first = args[0]
+        made = isinstance(first, Tensor) and self._kept.tape.knows(first)
+        return attribute == "grad" or (attribute == "requires_grad" and made)
+
+
+def _in_place(name: str) -> bool:
+    return name in _WRITING or (name.endswith("_") and not name.endswith("__"))
+
+
+def _flat(value: object) -> Sequence[object]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _has_tensors(value: object) -> bool:
+    """Whether a tuple or list, possibly nested once, holds a tensor."""
+    if not isinstance(value, (tuple, list)):
+        return False
+    return any(isinstance(item, Tensor) or _has_tensors(item) for item in value)
+
+
+def _takes_tensors(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
+    """Whether the outcome depends on a tensor: factories make their outcome from outside."""
+    values = (*args, *kwargs.values())
+    return any(isinstance(value, Tensor) or _has_tensors(value) for value in values)

@@ -1,0 +1,15 @@
+"""The parts of a step outside of modules."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Region"]
+
+
+class Region(Enum):
+    """Part of a step, outside of modules: before the first, after it, after backward."""
+
+    PREPARATION = 0
+    LOSS = 1
+    UPDATE = 2

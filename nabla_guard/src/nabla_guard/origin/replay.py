@@ -1,0 +1,338 @@
+"""Executes the kept step again, op by op, and leaves no trace of it.
+
+The parts of the step run in the order in which they ran, from the buffers, random states and
+autocast modes that were kept. Gradients go into fresh tensors; what is written to memory that was
+there before is undone at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
+from torch.nn import Module
+
+from nabla_core.issue import Phase
+
+from .ambient import all_generators_kept
+from .births import BirthMode
+from .findings import Findings, Source
+from .kept import Kept
+from .ledger import Ledger, Origin
+from .sites import Site, Sites
+from .states import FINITE
+from .tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
+from .undo import UndoLog, attributes_kept, buffers_swapped, gradients_kept, muted, own_modes_off
+
+__all__ = ["execute_again"]
+
+
+class Missing(Exception):
+    """A part of the step that cannot be executed again."""
+
+
+def execute_again(kept: Kept, parameters: Mapping[str, Tensor]) -> Findings:
+    """Execute the kept step again and return what was born in it.
+
+    Args:
+        kept: the step, of the calling thread.
+        parameters: those that the optimizer is about to change, by name.
+
+    Returns:
+        The findings; ``problems`` says what could not be done again, and is never raised.
+    """
+    replay = _Replay(kept, parameters)
+    try:
+        with replay.traceless():
+            replay.run()
+    except Missing as missing:
+        replay.problem(str(missing))
+    except Exception as error:
+        replay.problem(f"executing the step again raised {type(error).__name__}: {error}")
+    return replay.findings()
+
+
+class _Replay:
+    """One re-execution."""
+
+    def __init__(self, kept: Kept, parameters: Mapping[str, Tensor]) -> None:
+        self._kept = kept
+        self._entries = list(kept.tape.entries)
+        self._problems = list(kept.tape.problems)
+        self._sites = Sites(_Replay._do.__code__)
+        self._ledger = Ledger()
+        self._undo = UndoLog()
+        self._mode = BirthMode(self._sites, self._ledger, self._undo)
+        self._made: dict[int, list[Tensor]] = {}
+        self._parameters = dict(parameters)
+        self._loss_births: frozenset[int] | None = None
+        self._gradient_births: frozenset[int] | None = None
+
+    # ------------------------------------------------------------------ what came out
+    def problem(self, text: str) -> None:
+        """Note why something could not be executed again."""
+        if text not in self._problems:
+            self._problems.append(text)
+
+    def findings(self) -> Findings:
+        """Return what was found so far."""
+        return Findings(
+            births=tuple(self._mode.births),
+            loss=self._loss_births,
+            gradients=self._gradient_births,
+            problems=self._problems,
+        )
+
+    # ------------------------------------------------------------------ leaving no trace
+    @contextmanager
+    def traceless(self) -> Iterator[None]:
+        """Undo at the end of the block whatever the re-execution changes."""
+        roots = list({id(m): m for m in map(_module, self._entries) if m is not None}.values())
+        kept = [entry for root in roots for entry in self._buffers(root)]
+        with ExitStack() as stack:
+            stack.enter_context(self._quiet())
+            stack.enter_context(muted())
+            stack.enter_context(all_generators_kept())
+            stack.enter_context(attributes_kept(roots))
+            stack.enter_context(buffers_swapped(kept))
+            stack.enter_context(gradients_kept(self._leaves(roots)))
+            stack.callback(self._undo.restore)
+            stack.enter_context(_eager())
+            stack.enter_context(self._sites.followed())
+            self._declare_all(roots)
+            yield
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        self._kept.replaying = True
+        try:
+            with warnings.catch_warnings(), own_modes_off():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            self._kept.replaying = False
+
+    def _buffers(self, root: Module) -> list[tuple[Module, str, Tensor]]:
+        state = self._kept.roots.get(id(root))
+        return [] if state is None else state.kept_buffers()
+
+    def _leaves(self, roots: Sequence[Module]) -> list[Tensor]:
+        """Every tensor outside whose gradient the re-execution may write."""
+        found: list[Tensor] = [parameter for root in roots for parameter in root.parameters()]
+        found += self._parameters.values()
+        for entry in self._entries:
+            found += [o.tensor for _, o in _outsides((entry.args, dict(entry.kwargs)))]
+        unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
+        return list(unique.values())
+
+    def _declare_all(self, roots: Sequence[Module]) -> None:
+        for root in roots:
+            model = type(getattr(root, "_orig_mod", root)).__name__
+            for name, parameter in root.named_parameters():
+                self._declare(parameter, Origin("parameter", _plain(name), model))
+            for name, buffer in root.named_buffers():
+                self._declare(buffer, Origin("buffer", _plain(name), model))
+        for name, tensor in self._parameters.items():
+            self._declare(tensor, Origin("parameter", name))
+        for entry in self._entries:
+            if isinstance(entry, CallEntry):
+                self._declare_arguments(entry)
+
+    def _declare_arguments(self, entry: CallEntry) -> None:
+        model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+        source: Source = "input" if entry.has_parameters else "outside"
+        for index, value in enumerate(entry.args):
+            for name, outside in _outsides(value, f"argument {index}"):
+                self._declare(outside.tensor, Origin(source, name, model))
+        for name, outside in _outsides(dict(entry.kwargs)):
+            self._declare(outside.tensor, Origin(source, name, model))
+
+    def _declare(self, tensor: Tensor, origin: Origin) -> None:
+        line = self._kept.tape.written_at(tensor)
+        self._ledger.declare(tensor, replace(origin, line=line))
+
+    # ------------------------------------------------------------------ doing it again
+    def run(self) -> None:
+        """Execute all entries; a problem ends it."""
+        last = max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
+        if not last:
+            raise Missing("no backward pass was seen in this step")
+        first = next((e.number for e in self._entries if _is_model(e)), None)
+        calls = [entry for entry in self._entries if isinstance(entry, CallEntry)]
+        self._mode.batch = next((call.batch for call in calls if call.batch), 0)
+        for entry in self._entries:
+            self._sites.enter(_site(entry, first), _module(entry))
+            try:
+                with entry.ambient.restored(), self._mode:
+                    self._do(entry)
+            except Missing:
+                if isinstance(entry, BackwardEntry):
+                    raise
+                continue  # it used something from before this step; only a loss needs all of it
+            if isinstance(entry, BackwardEntry) and self._judge(entry, entry.number == last):
+                return
+        self._judge_gradients()
+
+    def _do(self, entry: Entry) -> None:
+        if isinstance(entry, CallEntry):
+            outcome = self._call(entry)
+        elif isinstance(entry, BackwardEntry):
+            outcome = self._backward(entry)
+        elif isinstance(entry, OpEntry):
+            if entry.generators is not None:
+                entry.generators.restore()
+            outcome = entry.function(*self._arguments(entry), **self._named(entry))
+        else:
+            return
+        self._made[entry.number] = list(leaves(outcome))
+
+    def _call(self, entry: CallEntry) -> object:
+        module = entry.module
+        self._check(entry)
+        if entry.generators is not None:
+            entry.generators.restore()
+        with _training(module, entry.training):
+            return module(*self._arguments(entry), **self._named(entry))
+
+    def _check(self, entry: CallEntry) -> None:
+        if entry.mutated:
+            self.problem(f"{type(entry.module).__name__} changed its own argument in place")
+        state = self._kept.roots.get(id(entry.module))
+        if state is not None and state.version() != entry.version:
+            self.problem("parameters were changed between this step's forward pass and its end")
+        if isinstance(entry.module, torch.nn.parallel.DistributedDataParallel):
+            raise Missing("the model communicates between processes while it runs")
+
+    def _backward(self, entry: BackwardEntry) -> tuple[Tensor, ...]:
+        thawed = [self._thaw(root) for root in entry.roots]
+        roots = [root for root in thawed if isinstance(root, Tensor)]
+        if any(root.grad_fn is None and not root.requires_grad for root in roots):
+            raise Missing("the loss was made by something that is not a function of torch")
+        _engine_run_backward(tuple(roots), *self._arguments(entry), **self._named(entry))
+        return ()
+
+    def _judge(self, entry: BackwardEntry, last: bool) -> bool:
+        """Look at the loss of a backward pass; return whether it is bad and decides."""
+        for root in entry.roots:
+            tensor = self._thaw(root)
+            if isinstance(tensor, Tensor) and self._ledger.state(tensor) != FINITE:
+                self._loss_births = self._mode.descent(tensor)
+                return True
+        if not last:
+            self._judge_gradients()
+        return self._gradient_births is not None
+
+    def _judge_gradients(self) -> None:
+        found: frozenset[int] = frozenset()
+        bad = False
+        for parameter in self._parameters.values():
+            grad = parameter.grad
+            if grad is not None and self._ledger.state(grad) != FINITE:
+                bad = True
+                found |= self._ledger.births(grad) or frozenset()
+        if bad:
+            self._gradient_births = found
+
+    def _arguments(self, entry: Entry) -> list[object]:
+        return [self._thaw(value) for value in entry.args]
+
+    def _named(self, entry: Entry) -> dict[str, object]:
+        return {name: self._thaw(value) for name, value in entry.kwargs.items()}
+
+    def _thaw(self, value: object) -> object:
+        if isinstance(value, Made):
+            known = self._made.get(value.entry)
+            if known is None or value.index >= len(known):
+                raise Missing("the loss uses something that was computed before this step")
+            return known[value.index]
+        if isinstance(value, Outside):
+            return self._outside(value)
+        kind = type(value)
+        if isinstance(value, list) and kind is list:
+            return [self._thaw(item) for item in value]
+        if isinstance(value, tuple) and kind is tuple:
+            return tuple([self._thaw(item) for item in value])
+        if isinstance(value, dict) and kind is dict:
+            return {key: self._thaw(item) for key, item in value.items()}
+        return value
+
+    def _outside(self, value: Outside) -> Tensor:
+        tensor = value.tensor
+        if value.version >= 0 and tensor._version != value.version and not tensor.requires_grad:
+            self.problem("a tensor of the batch was changed in place after it was used")
+        if value.cut and tensor.grad_fn is not None:
+            name = tensor.grad_fn.name()
+            self.problem(f"{name} made a tensor outside of modules, where it could not be seen")
+            unseen = tensor.detach().requires_grad_()
+            self._ledger.declare(unseen, Origin("unseen", name))
+            return unseen
+        return tensor
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "")
+
+
+def _module(entry: Entry) -> Module | None:
+    return entry.module if isinstance(entry, CallEntry) else None
+
+
+def _is_model(entry: Entry) -> bool:
+    return isinstance(entry, CallEntry) and entry.has_parameters
+
+
+def _site(entry: Entry, first: int | None) -> Site:
+    """Where an entry is: before the first model, in a model, or after it."""
+    phase: Phase = "loss"
+    if first is None or _is_model(entry):
+        phase = "forward"
+    elif entry.number < first:
+        phase = "data"
+    if not isinstance(entry, CallEntry):
+        return Site(phase, entry.place, call=entry.place)
+    model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+    module = "" if entry.has_parameters else None
+    return Site(phase, entry.place, module=module, model=model, call=entry.place)
+
+
+def _outsides(value: object, name: str = "") -> Iterator[tuple[str, Outside]]:
+    """The tensors from outside in frozen arguments, with the path to each."""
+    if isinstance(value, Outside):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from _outsides(item, f"{name}[{index}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _outsides(item, f"{name}[{key!r}]" if name else str(key))
+
+
+@contextmanager
+def _training(module: Module, training: bool) -> Iterator[None]:
+    """Run the block with the training flag that the call had, if it was changed since."""
+    if module.training == training:
+        yield
+        return
+    flags = [(part, part.training) for part in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Run compiled models as they were written, where anything was compiled at all."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield

@@ -1,0 +1,155 @@
+"""Where the user's code is during a re-execution: line, module, and owner of an autograd node."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+
+import torch
+from torch.nn import Module
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from nabla_core.issue import Phase
+
+from ..place import Line, user_line
+
+__all__ = ["Site", "Sites"]
+
+_CHECKPOINT = "checkpoint.py"
+_ENGINE = "_engine_run_backward"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where an op ran.
+
+    Attributes:
+        phase: part of the step.
+        line: the user's line.
+        module: path of the innermost module; ``None`` outside of modules.
+        model: class name of the root module.
+        call: where the user's code called the root module.
+        node: name of the autograd node that ran.
+        serial: sequence number of that node, or of the node that the op belongs to.
+    """
+
+    phase: Phase
+    line: Line | None = None
+    module: str | None = None
+    model: str = ""
+    call: Line | None = None
+    node: str = ""
+    serial: int = -1
+
+
+class Sites:
+    """Follows a re-execution; the replay says what it is about to do.
+
+    Args:
+        boundary: code of the function that executes an entry: frames outside of it belong to the
+            training loop itself and are not where the op is.
+    """
+
+    def __init__(self, boundary: CodeType) -> None:
+        self._boundary = frozenset({boundary})
+        self._base = Site("loss")
+        self._paths: dict[int, str] = {}
+        self._stack: list[str] = []
+        self._owners: dict[int, Site] = {}
+
+    def enter(self, site: Site, root: Module | None = None) -> None:
+        """Say what is executed next: a call of ``root``, or a single function."""
+        self._base = site
+        self._stack.clear()
+        self._paths = {}
+        if root is not None:
+            self._paths = {
+                id(module): name.replace("_orig_mod.", "").replace("_orig_mod", "")
+                for name, module in root.named_modules()
+            }
+
+    def here(self) -> Site:
+        """Return where the op is that is being dispatched."""
+        node = torch._C._current_autograd_node()
+        if node is not None and not _recomputing():
+            site = self._in_backward(node)
+        else:
+            site = replace(
+                self._base,
+                line=user_line(self._boundary) or self._base.line,
+                module=self._stack[-1] if self._stack else self._base.module,
+                serial=_sequence_number() - 1,
+            )
+        serial = _sequence_number() - 1
+        if serial >= 0:
+            self._owners.setdefault(serial, site)
+        return site
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow which module runs, during the block."""
+        handles = (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _in_backward(self, node: torch.autograd.graph.Node) -> Site:
+        serial = node._sequence_nr()
+        owner = self._owners.get(serial, Site("backward", self._base.line))
+        return replace(
+            owner,
+            phase="backward",
+            line=_line_in_node() or owner.line,
+            node=node.name(),
+            serial=serial,
+        )
+
+    def _enter_module(self, module: Module, args: object) -> None:
+        path = self._paths.get(id(module))
+        above = self._stack[-1] if self._stack else ""
+        self._stack.append(above if path is None else path)
+
+    def _leave_module(self, module: Module, args: object, *rest: object) -> None:
+        if self._stack:
+            self._stack.pop()
+
+
+def _sequence_number() -> int:
+    """The number that the next autograd node of this thread will get."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def _line_in_node() -> Line | None:
+    """The user's line inside a custom ``backward``, when one is running."""
+    frame: FrameType | None = sys._getframe(2)
+    codes = set()
+    while frame is not None:
+        if frame.f_code.co_name == _ENGINE:
+            codes.add(frame.f_code)
+            break
+        frame = frame.f_back
+    return user_line(frozenset(codes)) if codes else None
+
+
+def _recomputing() -> bool:
+    """Whether checkpointing is computing a forward pass again inside of a backward pass."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == _ENGINE:
+            return False
+        if code.co_filename.endswith(_CHECKPOINT) and "torch" in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,260 @@
+"""What the user's code did since the last optimizer step, kept so that it can be done again.
+
+Values that an earlier entry made are kept as references to that entry, never as tensors: a tape
+holds the batch and the targets, but neither activations nor an autograd graph.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.nn import Module
+
+from ..place import Line
+from .ambient import Ambient, Generators
+
+__all__ = ["BackwardEntry", "CallEntry", "Entry", "Made", "OpEntry", "Outside", "Tape", "leaves"]
+
+_DEPTH = 5
+_MAX_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A tensor that an earlier entry made."""
+
+    entry: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A tensor that nothing on the tape made: a batch, a target, a parameter.
+
+    Attributes:
+        tensor: the tensor itself.
+        version: its version counter when it was used; -1 where it has none.
+        cut: it belongs to an autograd graph that the tape does not know.
+    """
+
+    tensor: Tensor
+    version: int
+    cut: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """Something that was done.
+
+    Attributes:
+        number: serial number.
+        place: the user's line.
+        ambient: grad mode and autocast at that time.
+        args: positional arguments, frozen.
+        kwargs: keyword arguments, frozen.
+    """
+
+    number: int
+    place: Line | None
+    ambient: Ambient
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class OpEntry(Entry):
+    """A function of torch that the user's code called outside of any module."""
+
+    function: Callable[..., object]
+    generators: Generators | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CallEntry(Entry):
+    """A root module that was called.
+
+    Attributes:
+        module: the module.
+        has_parameters: whether it is a model, not only a function such as a loss.
+        training: its training flag.
+        generators: state of the random generators at its start; ``None`` when it cannot draw.
+        version: moves with every change of its parameters.
+        mutated: it changed one of its arguments in place.
+        batch: length of the first axis of its first tensor; 0 when not known.
+    """
+
+    module: Module
+    has_parameters: bool
+    training: bool
+    generators: Generators | None
+    version: int = 0
+    mutated: bool = False
+    batch: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class BackwardEntry(Entry):
+    """An accumulating backward pass; ``args`` are the roots and the arguments of the engine."""
+
+    roots: tuple[object, ...] = ()
+    loss: float | None = None
+
+
+class Tape:
+    """Entries in order, and which living tensor was made by which of them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.problems: list[str] = []
+        self._made: dict[int, tuple[weakref.ref[Tensor], Made]] = {}
+        self._borrowed: dict[int, weakref.ref[Tensor]] = {}
+        self._writes: dict[int, Line] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def number(self) -> int:
+        """Return the serial number for a new entry."""
+        self._next += 1
+        return self._next
+
+    def append(self, entry: Entry, outcome: object) -> None:
+        """Add an entry that made the tensors in ``outcome``."""
+        self.entries.append(entry)
+        made = self._made
+        if isinstance(outcome, Tensor):
+            made[id(outcome)] = (weakref.ref(outcome), Made(entry.number, 0))
+            return
+        for index, tensor in enumerate(leaves(outcome)):
+            made[id(tensor)] = (weakref.ref(tensor), Made(entry.number, index))
+
+    def borrow(self, source: object, view: object) -> None:
+        """Note that a tensor made by an entry shares the memory of one that was there before."""
+        if not isinstance(source, Tensor) or not isinstance(view, Tensor):
+            return
+        if self.is_outside(source) and _memory(source) == _memory(view):
+            self._borrowed[id(view)] = weakref.ref(view)
+
+    def is_outside(self, tensor: Tensor) -> bool:
+        """Whether the memory of a tensor was there before the step."""
+        borrowed = self._borrowed.get(id(tensor))
+        return not self.knows(tensor) or (borrowed is not None and borrowed() is tensor)
+
+    def note_write(self, tensor: Tensor, line: Line | None) -> None:
+        """Note where memory that was there before was last written to."""
+        memory = _memory(tensor)
+        if memory is not None and line is not None:
+            self._writes[memory] = line
+
+    def written_at(self, tensor: Tensor) -> Line | None:
+        """Return where the user's code last wrote to a tensor outside of modules, if it did."""
+        return self._writes.get(_memory(tensor) or 0)
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether an entry made this tensor."""
+        known = self._made.get(id(tensor))
+        return known is not None and known[0]() is tensor
+
+    def problem(self, text: str) -> None:
+        """Note why the step cannot be executed again in full."""
+        if text not in self.problems:
+            self.problems.append(text)
+
+    def freeze(self, value: object, depth: int = 0) -> object:
+        """Return ``value`` with every tensor in it replaced by a reference."""
+        if isinstance(value, Tensor):
+            known = self._made.get(id(value))
+            if known is not None and known[0]() is value:
+                return known[1]
+            return _outside(value)
+        kind = type(value)
+        if depth > _DEPTH or kind in (int, float, bool, str, type(None)):
+            return value
+        if kind is list:
+            return [self.freeze(item, depth + 1) for item in value]  # type: ignore[attr-defined]
+        if kind is tuple:
+            return tuple([self.freeze(item, depth + 1) for item in value])  # type: ignore[attr-defined]
+        if kind is dict:
+            return {key: self.freeze(item, depth + 1) for key, item in value.items()}  # type: ignore[attr-defined]
+        if hasattr(kind, "__next__"):
+            self.problem("a generator was passed on, and it can be read only once")
+        return value
+
+    def keep_only(self, wanted: Callable[[Entry], bool]) -> None:
+        """Forget all other entries; what they made counts as made outside from now on."""
+        self.entries = [entry for entry in self.entries if wanted(entry)]
+        kept = {entry.number for entry in self.entries}
+        self._made = {
+            key: known
+            for key, known in self._made.items()
+            if known[1].entry in kept and known[0]() is not None
+        }
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries.clear()
+        self.problems.clear()
+        self._made.clear()
+        self._borrowed.clear()
+        self._writes.clear()
+
+    def living(self) -> set[int]:
+        """Return the entries on which a living tensor of an autograd graph depends."""
+        needed = {
+            made.entry
+            for reference, made in self._made.values()
+            if (tensor := reference()) is not None and tensor.requires_grad
+        }
+        for entry in reversed(self.entries):
+            if entry.number in needed:
+                needed |= set(_made_in((entry.args, *entry.kwargs.values())))
+        return needed
+
+
+def _made_in(value: object) -> Iterator[int]:
+    """The entries that frozen arguments refer to."""
+    if isinstance(value, Made):
+        yield value.entry
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _made_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _made_in(item)
+
+
+def _outside(tensor: Tensor) -> Outside:
+    version = -1 if tensor.is_inference() else tensor._version
+    return Outside(tensor, version, tensor.grad_fn is not None)
+
+
+def _memory(tensor: Tensor) -> int | None:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def leaves(value: object, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors inside nested containers and plain objects, always in the same order."""
+    if isinstance(value, Tensor):
+        yield value
+        return
+    if depth > _DEPTH or value is None or isinstance(value, (int, float, str, bytes, Module)):
+        return
+    if isinstance(value, Mapping):
+        parts: Iterator[object] = iter(value.values())
+    elif isinstance(value, (tuple, list)):
+        parts = iter(value[:_MAX_PARTS])
+    elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
+        parts = iter(vars(value).values())
+    elif hasattr(value, "__dataclass_fields__"):
+        parts = (getattr(value, name, None) for name in value.__dataclass_fields__)
+    else:
+        return
+    for part in parts:
+        yield from leaves(part, depth + 1)

@@ -1,0 +1,96 @@
+"""AUD302 and AUD307: evaluation in training mode, recomputation with other random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_guard.evaluations import EvaluationFacts, EvaluationWatch
+from nabla_guard.facts import LoopFacts
+from nabla_guard.recomputation import RecomputationFacts, RecomputationWatch
+
+from .rules.evaluation import DROPOUT_MASK_REDRAWN, EVALUATING_IN_TRAIN_MODE
+
+__all__ = ["EvaluationDetector", "RecomputationDetector", "judge_evaluation"]
+
+_BATCHES = 2
+_REDRAWN = 2
+
+
+class EvaluationDetector:
+    """Judges complete evaluations at the next step or at the end."""
+
+    rules = (EVALUATING_IN_TRAIN_MODE,)
+    patient = True
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._watch = facts.gather(EvaluationWatch)
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge the evaluations before this step."""
+        return list(self._judge(record.step)) if self._watch.finished else ()
+
+    def finish(self) -> Iterable[Issue]:
+        """Judge the evaluation after the last step."""
+        return list(self._judge(None))
+
+    def _judge(self, step: int | None) -> Iterator[Issue]:
+        finished, self._watch.finished = self._watch.finished, []
+        for evaluation in finished:
+            yield from judge_evaluation(evaluation, step)
+
+
+def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[Issue]:
+    """Yield an issue if several batches were evaluated in training mode."""
+    module, place = evaluation.module, evaluation.place
+    trained = any(parameter.optimizers for parameter in module.parameters)
+    if evaluation.batches < _BATCHES or evaluation.usual or not trained:
+        return
+    active = " and ".join(module.mode_dependent)
+    yield EVALUATING_IN_TRAIN_MODE.issue(
+        f"{evaluation.batches} different batches (limit {_BATCHES}) went through {module.name} "
+        f"without gradients while it was in training mode, with {active} active.",
+        step=step,
+        where=place.location(module=module.name) if place else Location(module=module.name),
+        phase="loop",
+        batches=Quantity(value=evaluation.batches, unit="batches", limit=_BATCHES),
+        active=active,
+    )
+
+
+class RecomputationDetector:
+    """Judges each recomputed module once."""
+
+    rules = (DROPOUT_MASK_REDRAWN,)
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._modules = facts.gather(RecomputationWatch).modules
+        self._judged: set[int] = set()
+
+    @property
+    def patient(self) -> bool:
+        """See :class:`nabla_core.detector.Detector`."""
+        return not self._modules
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge modules that were recomputed often enough."""
+        found = []
+        for index, facts in enumerate(self._modules):
+            if facts.redrawn >= _REDRAWN and index not in self._judged:
+                self._judged.add(index)
+                found.append(_redrawn_issue(facts, record.step))
+        return found
+
+
+def _redrawn_issue(facts: RecomputationFacts, step: int) -> Issue:
+    return DROPOUT_MASK_REDRAWN.issue(
+        f"{facts.module} drew random numbers in its forward pass, and {facts.redrawn} of "
+        f"{facts.compared} recomputations in backward (limit {_REDRAWN}) started from another "
+        "random state.",
+        step=step,
+        where=Location(module=facts.module),
+        phase="backward",
+        redrawn=Quantity(value=facts.redrawn, unit="recomputations", limit=_REDRAWN),
+        compared=facts.compared,
+    )

@@ -1,0 +1,126 @@
+"""AUD501 to 503: what data loaders deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_guard.facts import LoopFacts
+from nabla_guard.loaders import EpochFacts, LoaderFacts, LoaderWatch
+
+from .rules.data import EPOCH_ORDER_REPEATS, SAME_BATCH_EVERY_STEP, WORKER_RNG_COPIES
+
+__all__ = ["LoaderDetector"]
+
+_SAME_BATCHES = 5
+_MIN_BATCHES = 3
+_SAMPLES_FOR_TWO = 12  # 12! orders: equal by chance once in 479 million epochs
+
+
+class LoaderDetector:
+    """Judges a loader whenever a new iterator over it was made, and at the end."""
+
+    rules = (SAME_BATCH_EVERY_STEP, EPOCH_ORDER_REPEATS, WORKER_RNG_COPIES)
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._watch = facts.gather(LoaderWatch)
+        self._step: int | None = None
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge loaders of which an iterator was made since the last step."""
+        self._step = record.step
+        news = self._watch.news
+        if not news:
+            return ()
+        found = [issue for loader in news for issue in judge_loader(loader, record.step)]
+        news.clear()
+        return found
+
+    def finish(self) -> Iterable[Issue]:
+        """Judge the last epoch, which is complete now."""
+        for loader in self._watch.loaders:
+            yield from judge_loader(loader, self._step, complete=True)
+
+
+def judge_loader(
+    loader: LoaderFacts, step: int | None, *, complete: bool = False
+) -> Iterator[Issue]:
+    """Yield the faults of one loader.
+
+    Args:
+        loader: its facts.
+        step: step of the loop.
+        complete: whether the last epoch is over.
+    """
+    done = loader.epochs if complete else loader.epochs[:-1]
+    if loader.copied_generators:
+        yield _copies(loader, step)
+    if loader.shuffles and _repeats(loader, done):
+        yield _order(loader, done[-1], step)
+    if (loader.batches or 0) > 1 and _same_batch(done):
+        yield _same(loader, step)
+
+
+def _repeats(loader: LoaderFacts, done: list[EpochFacts]) -> bool:
+    needed = 2 if (loader.samples or 0) >= _SAMPLES_FOR_TWO else 3
+    last = done[-needed:]
+    if len(last) < needed or len(last[-1].order) < _MIN_BATCHES:
+        return False
+    if all(epoch.evaluated for epoch in last):
+        return False
+    first = last[0]
+    return all(epoch.order == first.order and epoch.epoch == first.epoch for epoch in last)
+
+
+def _same_batch(done: list[EpochFacts]) -> bool:
+    last = done[-_SAME_BATCHES:]
+    if len(last) < _SAME_BATCHES or not last[0].order:
+        return False
+    alone = all(epoch.given == 1 and epoch.order[0] == last[0].order[0] for epoch in last)
+    stepped = all(later.step > earlier.step for earlier, later in zip(last, last[1:], strict=False))
+    return alone and stepped and last[0].others == last[-1].others
+
+
+def _where(loader: LoaderFacts) -> Location:
+    return loader.place.location() if loader.place is not None else Location(op=loader.sampler)
+
+
+def _same(loader: LoaderFacts, step: int | None) -> Issue:
+    return SAME_BATCH_EVERY_STEP.issue(
+        f"{loader.iterators} iterators were made over a loader of {loader.batches} batches; each "
+        f"of the last {_SAME_BATCHES} gave one batch, always the same first one.",
+        step=step,
+        where=_where(loader),
+        phase="data",
+        same_batches=Quantity(value=_SAME_BATCHES, unit="iterators", limit=_SAME_BATCHES),
+        batches=loader.batches or 0,
+    )
+
+
+def _order(loader: LoaderFacts, epoch: EpochFacts, step: int | None) -> Issue:
+    hint = ""
+    if loader.has_set_epoch:
+        hint = f"; the sampler's epoch stayed {epoch.epoch}: set_epoch was not called"
+    return EPOCH_ORDER_REPEATS.issue(
+        f"Two epochs of a shuffling {loader.sampler} gave the same {len(epoch.order)} batches of "
+        f"{loader.samples} samples in the same order{hint}.",
+        step=step,
+        where=_where(loader),
+        phase="data",
+        batches=Quantity(value=len(epoch.order), unit="batches", limit=_MIN_BATCHES),
+        sampler=loader.sampler,
+    )
+
+
+def _copies(loader: LoaderFacts, step: int | None) -> Issue:
+    named = ", ".join(loader.copied_generators)
+    return WORKER_RNG_COPIES.issue(
+        f"The dataset holds a random generator ({named}) and the loader has no worker_init_fn: "
+        f"each of {loader.workers} workers (limit 1) draws the same numbers from its own copy.",
+        step=step,
+        where=_where(loader),
+        phase="data",
+        workers=Quantity(value=loader.workers, unit="workers", limit=1),
+        generators=named,
+    )

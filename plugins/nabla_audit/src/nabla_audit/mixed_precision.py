@@ -1,0 +1,117 @@
+"""AUD107 to AUD109: clipping and loss scaling in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_guard.clipping import ClipFacts, ClipWatch
+from nabla_guard.facts import LoopFacts, OptimizerFacts, Place
+from nabla_guard.scaling import ScalerWatch
+
+from .rules.protocol import CLIP_BEFORE_UNSCALE, CLIP_OF_NOTHING, SCALER_PROTOCOL
+from .streak import Streaks
+
+__all__ = ["MixedPrecisionDetector"]
+
+TWICE = 2
+"""These calls are never right, but the first one may fall into a set-up step."""
+
+
+class MixedPrecisionDetector:
+    """Judges what was clipped, and whether a step was given scaled gradients."""
+
+    rules = (CLIP_BEFORE_UNSCALE, CLIP_OF_NOTHING, SCALER_PROTOCOL)
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._facts = facts
+        self._clips = facts.gather(ClipWatch)
+        self._scaler = facts.gather(ScalerWatch)
+        self._streaks = Streaks()
+        self._told: set[tuple[str, object]] = set()
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge the step that is being closed."""
+        if not (self._clips.suspects or self._scaler.direct or self._scaler.mixed):
+            return ()
+        optimizer = self._facts.stepping
+        return () if optimizer is None else list(self._judge(optimizer, record.step))
+
+    def _judge(self, optimizer: OptimizerFacts, step: int) -> Iterator[Issue]:
+        for clip in self._clips.suspects:
+            if not clip.gradients and self._again("nothing", clip.place, step):
+                yield _nothing_issue(clip, step)
+            elif clip.gradients and self._again("scaled", (clip.place, clip.function), step):
+                yield _scaled_issue(clip, step)
+        key = id(optimizer)
+        if key in self._scaler.direct and optimizer.wrote and self._again("direct", key, step):
+            place = self._scaler.direct[key]
+            yield _direct_issue(optimizer, place, self._scaler.scale, step)
+        if key in self._scaler.mixed and self._again("mixed", key, step):
+            yield _mixed_issue(optimizer, self._scaler.mixed[key], self._scaler.scale, step)
+
+    def _again(self, kind: str, key: object, step: int) -> bool:
+        """Whether this is the second time; every further time is no news."""
+        return self._streaks.count((kind, key), True, step) == TWICE
+
+
+def _nothing_issue(clip: ClipFacts, step: int) -> Issue:
+    return CLIP_OF_NOTHING.issue(
+        f"{clip.function}{_at(clip.place)} was given no gradient in {TWICE} calls, although "
+        f"backward had written {clip.written} of them (limit 0): its list of parameters is empty "
+        "or an iterator that is used up.",
+        step=step,
+        where=_where(clip.place, clip.function),
+        phase="loop",
+        gradients_given=Quantity(value=0, unit="gradients", limit=1),
+        gradients_written=clip.written,
+    )
+
+
+def _scaled_issue(clip: ClipFacts, step: int) -> Issue:
+    owner = clip.optimizer.name if clip.optimizer is not None else "the optimizer"
+    return CLIP_BEFORE_UNSCALE.issue(
+        f"{clip.function}{_at(clip.place)} clips to {clip.limit:g} while the gradients of {owner} "
+        f"are still multiplied by the loss scale {clip.scale:g} (limit 1): after unscaling almost "
+        "nothing is left of them.",
+        step=step,
+        where=_where(clip.place, clip.function),
+        phase="loop",
+        loss_scale=Quantity(value=clip.scale, limit=1.0),
+        clip_limit=clip.limit,
+        calls=TWICE,
+    )
+
+
+def _direct_issue(optimizer: OptimizerFacts, place: Place | None, scale: float, step: int) -> Issue:
+    return SCALER_PROTOCOL.issue(
+        f"{optimizer.name}.step{_at(place)} is called directly on gradients that are still "
+        f"multiplied by the loss scale {scale:g} (limit 1), in {TWICE} steps.",
+        step=step,
+        where=_where(place, optimizer.name),
+        phase="loop",
+        loss_scale=Quantity(value=scale, limit=1.0),
+        steps=TWICE,
+    )
+
+
+def _mixed_issue(optimizer: OptimizerFacts, place: Place | None, scale: float, step: int) -> Issue:
+    return SCALER_PROTOCOL.issue(
+        f"The gradients of {optimizer.name} are the sum of a loss multiplied by the loss scale "
+        f"{scale:g} and of one that is not, whose backward is{_at(place)}: unscaling divides the "
+        f"second by {scale:g} (limit 1), in {TWICE} steps.",
+        step=step,
+        where=_where(place, optimizer.name),
+        phase="loop",
+        loss_scale=Quantity(value=scale, limit=1.0),
+        steps=TWICE,
+    )
+
+
+def _at(place: Place | None) -> str:
+    return f" at {place}" if place is not None else ""
+
+
+def _where(place: Place | None, name: str) -> Location:
+    return place.location() if place is not None else Location(op=name)

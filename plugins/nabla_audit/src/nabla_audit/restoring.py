@@ -1,0 +1,146 @@
+"""AUD601 to 603: what a program restores from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_core.severity import Severity
+from nabla_guard.checkpoint_parts import PartFacts
+from nabla_guard.checkpoints import CheckpointFacts, CheckpointWatch
+from nabla_guard.facts import LoopFacts, Place
+from nabla_guard.state_dicts import ModuleLoad
+
+from .rules.resume import CHECKPOINT_KEYS_IGNORED, RESUME_LOST_STATE, RESUME_UNTIED
+
+__all__ = ["RestoreDetector", "judge_checkpoint", "judge_load"]
+
+
+class RestoreDetector:
+    """Judges what was loaded, at the next step or at the end."""
+
+    rules = (RESUME_LOST_STATE, CHECKPOINT_KEYS_IGNORED, RESUME_UNTIED)
+    patient = True
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._watch = facts.gather(CheckpointWatch)
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge what was loaded since the last step."""
+        if not self._watch.loads and not self._watch.settled:
+            return ()
+        return list(self._judge(record.step))
+
+    def finish(self) -> Iterable[Issue]:
+        """Judge what was loaded after the last step."""
+        return list(self._judge(None))
+
+    def _judge(self, step: int | None) -> Iterator[Issue]:
+        loads, self._watch.loads = self._watch.loads, []
+        settled, self._watch.settled = self._watch.settled, []
+        for load in loads:
+            yield from judge_load(load, step)
+        for checkpoint in settled:
+            yield from judge_checkpoint(checkpoint, step)
+
+
+def judge_load(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
+    """Yield the faults of one ``load_state_dict``."""
+    if not load.strict and load.missing and load.given:
+        one_prefix = len({_prefix(*pair) for pair in load.renamed}) == 1
+        complete = len(load.renamed) == len(load.missing) or not load.applied
+        if not load.applied or (load.renamed and one_prefix and complete):
+            yield _ignored(load, step)
+    if load.untied:
+        yield _untied(load, load.untied[0], "are two parameters since then", Severity.HIGH, step)
+    elif load.conflicting:
+        text = "have different values in the state dict, and the second one won"
+        yield _untied(load, load.conflicting[0], text, Severity.HIGH, step)
+    elif load.split:
+        text = "share memory in the state dict and are two parameters of the model"
+        yield _untied(load, load.split[0], text, Severity.MEDIUM, step)
+
+
+def _prefix(wanted: str, found: str) -> str:
+    longer, shorter = (wanted, found) if len(wanted) > len(found) else (found, wanted)
+    return longer.removesuffix(shorter)
+
+
+def _where(place: Place | None, module: str | None = None) -> Location:
+    return place.location(module=module) if place is not None else Location(module=module)
+
+
+def _ignored(load: ModuleLoad, step: int | None) -> Issue:
+    if load.renamed:
+        wanted, found = load.renamed[0]
+        story = (
+            f"{len(load.renamed)} of the {len(load.missing)} missing ones are there under another "
+            f"prefix, e.g. {found} for {wanted}"
+        )
+    else:
+        story = "no name matches"
+    return CHECKPOINT_KEYS_IGNORED.issue(
+        f"load_state_dict(strict=False) used {load.applied} of {load.given} entries for the "
+        f"{load.wanted} that {load.module} has: {story}.",
+        step=step,
+        where=_where(load.place, load.module),
+        phase="resume",
+        applied=Quantity(value=load.applied, unit="entries", limit=load.wanted),
+        renamed=len(load.renamed),
+    )
+
+
+def _untied(
+    load: ModuleLoad, pair: tuple[str, str], text: str, severity: Severity, step: int | None
+) -> Issue:
+    return RESUME_UNTIED.issue(
+        f"load_state_dict of {load.module}: {pair[0]} and {pair[1]} {text}.",
+        step=step,
+        where=_where(load.place, load.module),
+        phase="resume",
+        severity=severity,
+        first=pair[0],
+        second=pair[1],
+    )
+
+
+def judge_checkpoint(checkpoint: CheckpointFacts, step: int | None) -> Iterator[Issue]:
+    """Yield what a resumed run did not restore."""
+    for part in checkpoint.parts:
+        if not part.restored:
+            yield from _lost(checkpoint, part, step)
+
+
+def _lost(checkpoint: CheckpointFacts, part: PartFacts, step: int | None) -> Iterator[Issue]:
+    if part.kind == "optimizer":
+        moments = f"moments of {len(part.shapes)} parameters"
+        certain = part.fits is True
+        tail = "start from zero" if certain else "do not fit, or its settings differ"
+        text = f"The checkpoint holds the {moments} ({part.key!r}), the model was restored, the "
+        text += f"optimizer was not: after {checkpoint.steps_after} steps its moments {tail}."
+    elif part.kind == "scheduler" and part.behind:
+        certain = any(
+            other.kind == "optimizer" and (other.restored or other.fits is True)
+            for other in checkpoint.parts
+        )
+        text = f"The checkpoint holds a schedule at position {part.position} ({part.key!r}); the "
+        text += "model was restored, the schedule started over."
+    elif part.kind == "scaler":
+        certain = False
+        text = f"The checkpoint holds a loss scale ({part.key!r}) that was not restored."
+    else:
+        return
+    yield RESUME_LOST_STATE.issue(
+        text,
+        step=step,
+        where=Location(
+            op=part.kind,
+            file=checkpoint.place.file if checkpoint.place is not None else None,
+            line=checkpoint.place.line if checkpoint.place is not None else None,
+        ),
+        phase="resume",
+        severity=Severity.HIGH if certain else Severity.INFO,
+        component=part.kind,
+        steps_after=Quantity(value=checkpoint.steps_after, unit="steps", limit=3),
+    )
