@@ -308,3 +308,11 @@ def test_fault_of_a_single_row_is_found(faults, square, normal):
 
     for reference in (None, torch.square):
         assert faults(square(backward), [normal(4, 3)], reference=reference) == {"CHK201"}
+
+
+def test_input_that_starts_behind_its_storage_is_tried(faults, square, normal):
+    def from_the_begin(x):
+        return torch.as_strided(x, x.shape, x.stride(), 0)
+
+    assert faults(square(lambda x, g: g * 2 * from_the_begin(x)), [normal(4, 6)]) == {"CHK213"}
+    assert faults(square(lambda x, g: g * 2 * x), [normal(5, 6)[1:].detach()]) == set()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from nabla_check.inputs.rng import EXTREME_SEEDS
+
 
 def test_forward_that_drifts_is_found(faults, normal):
     calls = []
@@ -270,3 +272,32 @@ def test_graph_that_survives_one_backward_only_is_a_note(check, function, normal
 
     assert result.passed, result.format()
     assert any("repeated backward" in issue.message for issue in result.issues)
+
+
+def test_rare_random_branch_is_no_needless_draw(faults, normal):
+    def stochastic_depth(x):
+        return x + (x.sin() if random.random() < 0.999 else 0)
+
+    def rarely_dropped(x):
+        return x * float(torch.rand(1) > 1e-3)
+
+    assert faults(stochastic_depth, [normal(4)], level="first-order") == set()
+    assert faults(rarely_dropped, [normal(4)], level="first-order") == set()
+
+
+def test_the_extreme_seeds_are_extreme():
+    python = [random.Random(seed).random() for seed in EXTREME_SEEDS[:2]]
+    numpy = [np.random.RandomState(seed).random_sample() for seed in EXTREME_SEEDS[2:4]]
+    torch32, torch64 = (
+        [
+            torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=dtype).item()
+            for seed in seeds
+        ]
+        for dtype, seeds in (
+            (torch.float32, EXTREME_SEEDS[4:6]),
+            (torch.float64, EXTREME_SEEDS[6:]),
+        )
+    )
+
+    for low, high in (python, numpy, torch32, torch64):
+        assert low < 1e-4 and high > 1 - 1e-4

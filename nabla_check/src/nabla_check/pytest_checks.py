@@ -8,7 +8,6 @@ from typing import Unpack
 
 import pytest
 
-from nabla_core.session import Session, SessionOptions
 from nabla_core.severity import Severity
 
 from .check_operator import operator
@@ -16,11 +15,10 @@ from .fuzzing.fuzz_operator import fuzz
 from .fuzzing.fuzz_options import FuzzKeywords
 from .fuzzing.fuzz_result import FuzzResult
 from .options import OperatorKeywords
+from .pytest_session import session_of
 from .result import CheckResult
 
-__all__ = ["NablaCheck", "session_of"]
-
-_COLLECTED = pytest.StashKey[Session]()
+__all__ = ["NablaCheck"]
 
 
 class NablaCheck:
@@ -83,13 +81,6 @@ class NablaCheck:
         judged = replace(result, fail_on=_fail_on(self._config))
         _fail_unless(judged.passed and judged.trials > 0, judged.format)
         return judged
-
-
-def session_of(config: pytest.Config) -> Session:
-    """Return the one session of this pytest run, made when it is first needed."""
-    if _COLLECTED not in config.stash:
-        config.stash[_COLLECTED] = Session(options=SessionOptions(command="pytest"))
-    return config.stash[_COLLECTED]
 
 
 def _fail_on(config: pytest.Config) -> Severity:

@@ -274,4 +274,3 @@ def _reference_raises_too(exam: Examination) -> bool:
     except OperatorRaised:
         return True
     return False
-

@@ -15,6 +15,7 @@ from .facts import Call
 from .gradients import GradientRecord
 from .graph import leaf_of, nodes_from
 from .roots import RootRecord
+from .signals import is_ordinary
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -133,9 +134,10 @@ class BackwardWatch(Watch):
 
 def fingerprint(tensor: Tensor) -> int:
     """Return a hash of shape and of at most 64 evenly spaced elements; reads the tensor."""
-    flat = tensor.detach().reshape(-1)
-    if not flat.numel() or flat.is_meta or flat.layout is not torch.strided:
+    readable = is_ordinary(tensor) and tensor.layout is torch.strided and tensor.numel()
+    if not readable:
         return hash(tuple(tensor.shape))
+    flat = tensor.detach().reshape(-1)
     stride = max(1, flat.numel() // _SAMPLE)
     return hash((tuple(tensor.shape), *flat[::stride][:_SAMPLE].tolist()))
 

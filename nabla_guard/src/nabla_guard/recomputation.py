@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
 from .backward import in_backward
-from .patching import Patches
+from .patching import Patches, Replacement
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -78,25 +73,17 @@ class RecomputationWatch(Watch):
         )
         self._runs: dict[int, list[_Run]] = {}
         self._inside = _Inside()
-        self._handles: list[RemovableHandle] = []
+        self._own = Patches()
         self._steps = 0
 
     def start(self, patches: Patches) -> None:
         """Follow calls of modules, unless enough was seen."""
-        if self._steps >= _PATIENCE_STEPS and not self._known:
-            return
-        if self._steps >= _PATIENCE_STEPS and not self._known:
-            return
-        self._handles = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
+        if self._steps < _PATIENCE_STEPS or self._known:
+            self._own.replace(Module, "__call__", self._wrap)
 
     def stop(self) -> None:
-        """Remove the hooks and let go of the random states."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Stop following and let go of the random states."""
+        self._own.restore()
         self._runs.clear()
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
@@ -106,9 +93,21 @@ class RecomputationWatch(Watch):
         if self._steps == _PATIENCE_STEPS and not self._known:
             self.stop()
 
-    def _enter(self, module: Module, args: object) -> None:
-        if torch.compiler.is_compiling():
-            return
+    def _wrap(self, original: Replacement) -> Replacement:
+        is_compiling = torch.compiler.is_compiling
+
+        def call(module: Module, *args: object, **kwargs: object) -> object:
+            if is_compiling() or not self.watches:
+                return original(module, *args, **kwargs)
+            self._enter(module)
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._leave(module)
+
+        return call
+
+    def _enter(self, module: Module) -> None:
         if in_backward():
             if self._inside.recomputed is None:
                 self._inside.recomputed = module
@@ -116,9 +115,7 @@ class RecomputationWatch(Watch):
         elif self._known and module in self._known:
             self._runs.setdefault(id(module), []).append(_Run(_random_state()))
 
-    def _leave(self, module: Module, args: object, output: object) -> None:
-        if torch.compiler.is_compiling():
-            return
+    def _leave(self, module: Module) -> None:
         if self._inside.recomputed is module:
             self._inside.recomputed = None
         elif self._known and self._runs.get(id(module)) and not in_backward():

@@ -165,7 +165,9 @@ class ValueTrace(TorchFunctionMode):
             trace.copied = name in _COPIES
             self._parts(trace, name, output, inputs)
             self._step.traces[id(output)] = trace
-        self._step.kept.append((outputs, inputs))  # an id must not be reused within the step
+        # an id must not be reused within the step; parameters live on, or may be let go
+        kept = [tensor for tensor in (*outputs, *inputs) if not isinstance(tensor, Parameter)]
+        self._step.kept.append(kept)
 
     def _cut(self, name: str, parameters: frozenset[int], cuts: dict[int, ValueCut]) -> None:
         self._step.cuts += 1

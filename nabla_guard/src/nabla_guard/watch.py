@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from torch._C import _len_torch_dispatch_stack
+
 from nabla_core.problem import Problem
 
 from .instrument import INSTRUMENT
@@ -171,6 +173,8 @@ class Watches:
         kwargs: Mapping[str, object],
     ) -> None:
         """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
         for watch in self._listening["forward_ended"]:
             try:
                 watch.forward_ended(root, module, args, kwargs)
@@ -179,6 +183,8 @@ class Watches:
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
         for watch in self._listening["backward_started"]:
             try:
                 watch.backward_started(roots)
@@ -189,6 +195,8 @@ class Watches:
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
     ) -> None:
         """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
         for watch in self._listening["backward_ended"]:
             try:
                 watch.backward_ended(roots, written, call)
@@ -197,6 +205,8 @@ class Watches:
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
         for watch in self._listening["step_started"]:
             try:
                 watch.step_started(record, optimizer)
@@ -205,6 +215,8 @@ class Watches:
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
         for watch in self._listening["step_ended"]:
             try:
                 watch.step_ended(record, optimizer)

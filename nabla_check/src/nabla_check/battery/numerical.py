@@ -91,7 +91,9 @@ def _undecided(exam: Examination, point: Baseline, verdict: Verdict) -> Iterator
         yield from _beside_the_kink(exam, point)
         return
     if verdict.state == "differs":
-        reason = "the output depends on buffers that the call updates; give a reference or use eval()"
+        reason = (
+            "the output depends on buffers that the call updates; give a reference or use eval()"
+        )
         exam.skip(BACKWARD_MISMATCH, reason)
         yield exam.note("gradient", reason)
         return

@@ -17,7 +17,7 @@ from ..truth.authorship import nodes_of
 from ..truth.conditioning import disturbed, gradient_floors
 from ..truth.hidden_state import reads_updated_state
 from ..truth.oracle import Curve, State, glance, judge
-from ..truth.products import inner, norm_of_products, normals_like, steps_for
+from ..truth.products import inner, norm_of_products, normals_like, projection, steps_for
 from ..wording.compare import Deviation, deviation, largest
 from ..wording.describe import describe, number
 
@@ -85,34 +85,33 @@ def _differentiate(
         )
     except OperatorRaised as raised:
         return _nothing(f"refused by {raised.summary}", values)
-    terms = _connected_terms(gradients, weights)
+    connected = [
+        (g, weight)
+        for g, weight in zip(gradients, weights, strict=True)
+        if g is not None and g.requires_grad
+    ]
     detached = tuple(None if g is None else g.detach() for g in gradients)
     second: Gradients = tuple(None for _ in (*values, *handed))
-    if any(_refuses(g) for g in gradients if g is not None):
+    if _refuses([g for g in gradients if g is not None]):
         return _nothing("marked once_differentiable", values)
-    if terms:
-        total = torch.stack(terms).sum()
+    if connected:
         try:
             second = evaluator.pull(
-                [total], (*values, *handed), [torch.ones_like(total)], stage="double backward"
+                [g for g, _ in connected],
+                (*values, *handed),
+                [weight for _, weight in connected],
+                stage="double backward",
             )
         except OperatorRaised as raised:
             return _nothing(f"refused by {raised.summary}", values)
+    value, size = projection(detached, weights)
     return _Second(
-        projection=inner(detached, weights),
-        size=norm_of_products(detached, weights),
+        projection=value,
+        size=size,
         gradients=detached,
         by_operand=second[: len(values)],
         by_cotangent=second[len(values) :],
     )
-
-
-def _connected_terms(gradients: Gradients, weights: Values) -> list[torch.Tensor]:
-    return [
-        (weight.conj() * g).sum().real if weight.is_complex() else (weight * g).sum()
-        for g, weight in zip(gradients, weights, strict=True)
-        if g is not None and g.requires_grad
-    ]
 
 
 def _nothing(reason: str, values: Values) -> _Second:
@@ -122,13 +121,13 @@ def _nothing(reason: str, values: Values) -> _Second:
     )
 
 
-def _refuses(gradient: torch.Tensor) -> bool:
-    """Whether a node of ``once_differentiable`` guards the gradient.
+def _refuses(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether a node of ``once_differentiable`` guards a gradient.
 
     That node lies on no path to the inputs, so that autograd skips it silently and returns a wrong
     second derivative instead of the error.
     """
-    return any(node.name().split("::")[-1] == "Error" for node in nodes_of([gradient]))
+    return any(node.name().split("::")[-1] == "Error" for node in nodes_of(gradients))
 
 
 def _by_cotangent(exam: Examination, weights: Values, found: _Second) -> Issue | None:
@@ -241,7 +240,9 @@ def _against_numbers(exam: Examination, weights: Values, found: _Second) -> Iter
             cause=_cause(analytic == 0.0),
         )
     elif verdict.state != "agrees":
-        exam.skip(DOUBLE_BACKWARD_MISMATCH, f"the numerical second derivative is {_why(verdict.state)}")
+        exam.skip(
+            DOUBLE_BACKWARD_MISMATCH, f"the numerical second derivative is {_why(verdict.state)}"
+        )
 
 
 def _why(state: State) -> str:

@@ -28,7 +28,7 @@ _MOST_ELEMENTS = 20_000
 _EXPLODED = 1e6
 """Outputs that grow by more than this come from outside the operator's domain."""
 
-_SATURATING = 1000.0
+_SATURATING, _ONE_IN = 1000.0, 5
 
 _Outcome = Literal["rejected", "judged", "unclear"]
 
@@ -128,9 +128,15 @@ def _negated(exam: Examination) -> _Variation:
 
 
 def _scaled_up(exam: Examination) -> _Variation:
-    """Values at which an exponential overflows in float64: stable forwards bear it."""
-    values = [_SATURATING * x for x in exam.operands.originals()]
-    setting = f"values {_SATURATING:g} times as large"
+    """Some values at which an exponential overflows in float64: a stable forward bears them."""
+    values = [x.clone(memory_format=torch.contiguous_format) for x in exam.operands.originals()]
+    for value in values:
+        some = value.view(-1)[::_ONE_IN]
+        if not value.is_complex() and bool((value < 0).any()) and bool((value > 0).any()):
+            some.abs_()
+            some[1::2] *= -1
+        some.add_(some.sgn()).mul_(_SATURATING)
+    setting = f"one in {_ONE_IN} values near {_SATURATING:g}"
     return _Variation(operands=exam.operands.with_values(_live(values)), setting=setting)
 
 

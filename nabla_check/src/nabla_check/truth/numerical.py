@@ -89,6 +89,15 @@ def is_smooth_at(exam: Examination, point: Baseline, which: int, flat: int) -> b
     """Whether the function is smooth along one element of operand ``which``."""
     directions: list[torch.Tensor | None] = [None] * len(point.values)
     directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
+    return is_smooth_along(exam, point, directions)
+
+
+def is_smooth_along(
+    exam: Examination, point: Baseline, directions: Sequence[torch.Tensor | None]
+) -> bool:
+    """Whether the function is smooth along ``directions``; assumed where that is not measurable."""
+    if exam.resolution is None:
+        return True
     return is_smooth(curve_along(exam, point, directions), ladder_of(exam))
 
 

@@ -286,14 +286,15 @@ def _estimate(curve: Curve, step: float, unit: float) -> _Estimate:
 
 
 def is_smooth(curve: Curve, resolution: Resolution) -> bool:
-    """Whether one-sided slopes agree, or come closer with the step: four evaluations."""
-    gaps = []
-    for step in (resolution.one_sided[0], resolution.one_sided[2]):
-        gap, slope = _one_sided(curve, step)
-        if gap <= 1e-2 * slope:
-            return True
-        gaps.append(gap)
-    return all(map(math.isfinite, gaps)) and gaps[1] <= 0.3 * gaps[0]
+    """Whether one-sided slopes agree, or come closer with the step, and have a limit.
+
+    Slopes on both sides of a jump or of a cube root agree, but grow as the step shrinks.
+    """
+    wide, narrow = resolution.one_sided[0], resolution.one_sided[2]
+    (far_gap, far_slope), (gap, slope) = _one_sided(curve, wide), _one_sided(curve, narrow)
+    if not slope <= 2 * far_slope + 64 * resolution.unit / narrow * (curve.size + far_slope):
+        return False
+    return gap <= 1e-2 * slope or gap <= 0.3 * far_gap
 
 
 def _one_sided(curve: Curve, step: float) -> tuple[float, float]:

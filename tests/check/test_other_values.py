@@ -1,0 +1,101 @@
+"""What is found only at other values than the given ones, and what may differ there."""
+
+import pytest
+import torch
+
+
+def _softplus(backward):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.softplus(x)
+
+    return forward, lambda ctx, g: g * backward(ctx.saved_tensors[0])
+
+
+@pytest.mark.parametrize(
+    ("backward", "expected"),
+    [
+        (torch.sigmoid, set()),
+        (lambda x: x.exp() / (1 + x.exp()), {"CHK201"}),  # inf / inf where exp overflows
+        (lambda x: x.sigmoid() * (x < 20), {"CHK201"}),
+    ],
+)
+def test_saturated_values_are_tried(faults, function, normal, backward, expected):
+    assert faults(function(*_softplus(backward)), [normal(9)]) == expected
+
+
+def _maximum(share):
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return torch.maximum(a, b)
+
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * torch.where(a == b, share[0], a > b), g * torch.where(a == b, share[1], b > a)
+
+    return forward, backward
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [((1.0, 0.0), set()), ((0.25, 0.75), set()), ((1.0, 1.0), {"CHK201"})],
+)
+def test_any_subgradient_is_right_at_a_tie_with_a_reference(
+    faults, function, normal, share, expected
+):
+    inputs = [normal(5), normal(5, seed=1)]
+
+    assert faults(function(*_maximum(share)), inputs, reference=torch.maximum) == expected
+
+
+def test_infinite_gradient_of_the_reference_at_a_tried_point_defines_nothing(
+    faults, function, normal
+):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.abs().sqrt()
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.sign() / (2 * x.abs().sqrt()).clamp_min(1e-30)
+
+    op = function(forward, backward)
+
+    assert faults(op, [normal(6)], reference=lambda x: x.abs().sqrt()) == set()
+
+
+def test_newton_iteration_is_not_judged_at_its_singularity(faults, function):
+    def forward(ctx, x):
+        y = 1 + x
+        for _ in range(60):
+            y = 0.5 * (y + x / y)
+        ctx.save_for_backward(y)
+        return y
+
+    op = function(forward, lambda ctx, g: g / (2 * ctx.saved_tensors[0]))
+    inputs = [torch.linspace(0.5, 2.0, 5, dtype=torch.float64).requires_grad_()]
+
+    assert faults(op, inputs) == set()
+    assert faults(lambda x: op(x) * 1.0, inputs, reference=torch.sqrt) == set()
+
+
+def test_none_for_an_unmarked_operand_is_data_also_beside_a_reference(check, function, normal):
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * x * scale
+
+    op = function(
+        forward, lambda ctx, g: (g * 2 * ctx.saved_tensors[0] * ctx.saved_tensors[1], None)
+    )
+    unmarked = [normal(4, requires_grad=False), normal(4, seed=1, requires_grad=False)]
+    marked = [x.clone().requires_grad_() for x in unmarked]
+
+    def reference(x, scale):
+        return x * x * scale
+
+    for truth in (None, reference):
+        found = check(op, unmarked, reference=truth)
+        assert found.passed
+        assert any("requires_grad" in issue.message for issue in found.issues)
+        failed = check(op, marked, reference=truth).failures
+        assert {issue.rule for issue in failed} == {"CHK202"}
