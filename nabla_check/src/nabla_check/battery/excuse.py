@@ -30,7 +30,7 @@ def is_excused(
         return False
     values = point.operands.originals()
     gaps = tuple(_gap(a, b, x) for a, b, x in zip(got, expected, values, strict=True))
-    sizes = gaps[which].abs().reshape(-1).nan_to_num(nan=torch.inf)
+    sizes = gaps[which].abs().reshape(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
     order = sizes.argsort(descending=True)[:_MOST_ELEMENTS].tolist()
     worst = sizes[order[0]]
     truth = expected[which]
