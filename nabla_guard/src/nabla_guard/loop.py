@@ -1,8 +1,7 @@
 """A watched training loop: turns what the instrument delivers into facts and step records.
 
-A step is closed when the outermost optimizer step is about to run (with a closure: when it has
-run),
-in one batched pass over gradients, parameters, losses and root outputs, with one read per device.
+A step is closed when the outermost optimizer step is about to run (with a closure: has run), in one
+batched pass over gradients, parameters, losses and root outputs, with one read per device.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ class LiveLoop:
     """
 
     name = "live loop"
+    explains = True  # keep each step, so that the first bad one can be executed again
 
     def __init__(
         self, session: Session, scope: Scope | None = None, on_nonfinite: OnNonFinite = "report"
@@ -106,7 +106,8 @@ class LiveLoop:
             if self.session.selects(rule)
             for need in rule.needs
         )
-        self._explainer.arm(self.session)
+        if self.explains:
+            self._explainer.arm(self.session)
         self.watches.start()
         self.calm.attend()
         chosen = self.scope.chosen
@@ -123,7 +124,6 @@ class LiveLoop:
         self._view.take_last_numbers()
 
     # ------------------------------------------------------------------ what is delivered
-
     def forward_ended(
         self, module: Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
     ) -> None:
@@ -334,7 +334,8 @@ class LiveLoop:
         written = [found for found in looked_at if found.wrote]
         carried = bool(written) and all(found.carried for found in written)
         facts.carried = carried and self._attentive
-        record.alert = carried and not self._attentive  # gradients may have been touched unseen
+        unsure = carried or (facts.gradient == "zero" and bool(self._touched))
+        record.alert = unsure and not self._attentive  # gradients may have been touched unseen
         self.stepping = facts
 
     def _send(self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading) -> None:

@@ -26,7 +26,7 @@ from .scope import Scope
 __all__ = ["GuardOptions", "Mode", "Monitor", "guard"]
 
 Mode = Literal["light", "standard", "deep"]
-"""How closely a loop is watched; so far every mode measures what ``light`` does."""
+"""How closely a loop is watched; ``light`` names no operation of a bad step."""
 
 _MODES = ("light", "standard", "deep")
 
@@ -69,6 +69,7 @@ class Monitor:
             ),
         )
         self._loop = LiveLoop(self.session, scope, options.on_nonfinite)
+        self._loop.explains = options.mode != "light"
         self._entered = 0
 
     def __enter__(self) -> Monitor:
@@ -117,8 +118,8 @@ class Monitor:
             return report
         note = NotEvaluated(
             rule="NUM",
-            reason=f"mode {self.options.mode} measures what light does: losses, gradients and "
-            "parameters at the step boundary, nothing inside the model",
+            reason=f"mode {self.options.mode} measures what light does, losses, gradients and "
+            "parameters at the step boundary; inside the model only a bad step is looked at",
         )
         return replace(report, not_evaluated=(*report.not_evaluated, note))
 
