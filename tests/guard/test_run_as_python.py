@@ -214,7 +214,13 @@ def test_ctrl_c_ends_with_130_and_still_writes_the_report(tmp_path):
     script = write(tmp_path / "script.py", program)
     command = [*NABLA, "--format", "json=report.json", script]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a job in the background inherits that Ctrl-C is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.05)  # until the script sleeps
