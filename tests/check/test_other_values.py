@@ -1,5 +1,7 @@
 """What is found only at other values than the given ones, and what may differ there."""
 
+import math
+
 import pytest
 import torch
 
@@ -99,3 +101,53 @@ def test_none_for_an_unmarked_operand_is_data_also_beside_a_reference(check, fun
         assert any("requires_grad" in issue.message for issue in found.issues)
         failed = check(op, marked, reference=truth).failures
         assert {issue.rule for issue in failed} == {"CHK202"}
+
+
+def test_a_piece_of_a_concatenation_has_lost_no_sum(check, function, normal):
+    op = function(
+        lambda ctx, a, b: torch.cat([a, b]), lambda ctx, g: (2 * g[:3].flip(0), 3 * g[3:].flip(0))
+    )
+
+    found = check(op, [normal(3, 2), normal(3, 2, seed=1)]).failures
+
+    assert found and not any("not heard" in issue.message for issue in found)
+
+
+def test_algorithms_that_cancel_differently_pass_at_saturated_values(faults, function, normal):
+    def attention(q, k, v):
+        return torch.softmax(q @ k.mT, -1) @ v
+
+    def forward(ctx, q, k, v):
+        weights = (q @ k.mT).softmax(-1)
+        ctx.save_for_backward(q, k, v, weights @ v)
+        return weights @ v
+
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        q, k, v, out = ctx.saved_tensors
+        scores = q @ k.mT
+        weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+        slope = weights * (g @ v.mT - (g * out).sum(-1, keepdim=True))
+        return slope @ k, slope.mT @ q, weights.mT @ g
+
+    inputs = [normal(5, 3, seed=seed) for seed in range(3)]
+
+    op = function(forward, backward)
+    assert faults(op, inputs) == faults(op, inputs, reference=attention) == set()
+
+
+@pytest.mark.parametrize("reference", [None, torch.relu])
+@pytest.mark.parametrize(("at_zero", "expected"), [(0.0, set()), (1.0, set()), ("nan", {"CHK201"})])
+def test_a_kink_leaves_the_choice_of_slope_but_not_nan(
+    faults, function, normal, reference, at_zero, expected
+):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.relu()
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        chosen = torch.full_like(x, math.nan) if at_zero == "nan" else at_zero * g
+        return torch.where(x == 0, chosen, g * (x > 0))
+
+    assert faults(function(forward, backward), [normal(6)], reference=reference) == expected

@@ -149,11 +149,21 @@ def changed(index, value):
         (changed((1, 1), float("nan")), "non-finite"),
         (TRUTH + 0.5, "offset"),
         (TRUTH.float().double(), "rounding"),
+        (TRUTH.half().double(), "rounding"),
+        (TRUTH * (1 - 1e-3 * TRUTH.sigmoid()), "elements"),  # as large as in float16, but one-sided
         (TRUTH * TRUTH.exp(), "elements"),
     ],
 )
 def test_patterns_are_recognised(got, pattern):
     assert classify(got, TRUTH, noise=1e-9).pattern == pattern
+
+
+def test_complex_numbers_show_the_part_that_differs():
+    expected = torch.tensor([1 + 2j, 3 + 4j], dtype=torch.complex128)
+
+    found = deviation(expected.conj().resolve_conj(), expected, relative=1e-9)
+
+    assert (found.got, found.expected, found.part) == (-4.0, 4.0, "imaginary")
 
 
 def test_random_states_are_restored_and_compared():
@@ -175,6 +185,13 @@ def test_operands_are_named_like_the_arguments():
     found = gather(f, [torch.ones(2), {"a": torch.ones(1)}], scale=2.0)
 
     assert found.names == ("x", "weights['a']", "scale")
+
+
+def test_operands_of_a_library_operator_are_named_by_its_schema():
+    pair = [torch.ones(2), torch.ones(2)]
+
+    assert gather(torch.ops.aten.mul.Tensor, pair).names == ("self", "other")
+    assert gather(torch.ops.aten.mul, pair).names == ("self", "other")
 
 
 def test_marked_inputs_are_live_and_the_others_frozen():

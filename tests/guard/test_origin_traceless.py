@@ -68,7 +68,7 @@ def train(watched):
             states.append((loss.detach(), *state_of(model, optimizer)))
 
     if watched:
-        with guard(mode="light") as monitor:
+        with guard(mode="standard") as monitor:
             loop()
         assert [issue.where.op for issue in monitor.issues if issue.rule == "NUM101"] == ["log"]
     else:
@@ -93,7 +93,7 @@ def test_hooks_of_the_user_run_but_those_after_accumulation_do_not(loop):
     counted = []
     parameter = loop.model[0].weight
     parameter.register_post_accumulate_grad_hook(lambda p: counted.append(1))
-    with guard(mode="light"):
+    with guard(mode="standard"):
         for step, (x, y) in enumerate(loop.batches(4)):
             loop.optimizer.zero_grad()
             scale = torch.tensor(float("inf") if step == 2 else 1.0)
@@ -104,7 +104,7 @@ def test_hooks_of_the_user_run_but_those_after_accumulation_do_not(loop):
 
 
 def test_the_mode_stack_is_empty_afterwards_and_user_modes_survive(loop):
-    with guard(mode="light"):
+    with guard(mode="standard"):
         loop.run(3)
         with torch.device("cpu"):
             loop.run(2)
@@ -126,7 +126,7 @@ def test_a_stop_comes_before_the_optimizer_acts(loop):
         program()
     assert all(bool(torch.isfinite(p).all()) for p in loop.model.parameters())
     assert [issue.rule for issue in monitor.issues] == ["NUM103"]
-    with guard(mode="light") as after:
+    with guard(mode="standard") as after:
         loop.run(3)
     assert after.steps == 3
 

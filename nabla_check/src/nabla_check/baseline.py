@@ -8,6 +8,7 @@ import torch
 
 from nabla_core.issue import Issue
 
+from .battery.reference import reference_at
 from .examination import Baseline, Examination
 from .inputs import rng
 from .inputs.evaluation import Cotangents, OperatorRaised, Outputs
@@ -97,6 +98,8 @@ def _written(exam: Examination, values: Values, outputs: Outputs, stage: str) ->
             continue
         if same_bits(leaf, before) or _announced(exam, leaf, name, outputs):
             continue
+        if stage == "forward" and index in exam.operands.frozen and _reference_writes(exam, index):
+            continue
         moved = _largest_change(leaf, before)
         yield exam.verdict(
             MUTATES_INPUT,
@@ -114,6 +117,20 @@ def _announced(exam: Examination, leaf: torch.Tensor, name: str, outputs: Output
         return True
     memory = leaf.untyped_storage().data_ptr()
     return any(x.untyped_storage().data_ptr() == memory for x in outputs.tensors)
+
+
+def _reference_writes(exam: Examination, index: int) -> bool:
+    """Whether the reference leaves the same in a leaf that it may keep its state in."""
+    if exam.reference is None:
+        return False
+    try:
+        reference_at(exam.reference, exam.operands)
+    except OperatorRaised:
+        return False
+    mine, theirs = exam.candidate.handed[index], exam.reference.handed[index]
+    if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor):
+        return False
+    return same_bits(mine, theirs)
 
 
 def _largest_change(leaf: torch.Tensor, before: torch.Tensor) -> float:

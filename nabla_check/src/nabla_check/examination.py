@@ -156,6 +156,8 @@ class Examination:
         self.candidate.operands = self.operands
         if self.reference is not None:
             self.reference.operands = self.operands
+        if self.reference is not None:
+            self.reference.operands = self.operands
         self.base = replace(
             base,
             operands=self.operands,

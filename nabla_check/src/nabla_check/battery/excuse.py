@@ -7,7 +7,7 @@ import torch
 from ..examination import Baseline, Examination
 from ..inputs.evaluation import Gradients
 from ..inputs.operands import Values
-from ..truth.numerical import is_smooth_along, is_smooth_at
+from ..truth.numerical import has_slopes_at, is_smooth_along, is_smooth_at
 from ..truth.products import size_of
 from ..wording.compare import largest
 
@@ -21,10 +21,10 @@ def is_excused(
 ) -> bool:
     """Whether operand ``which`` differs only where the function has no single derivative.
 
-    At a tie or a zero every subgradient is right, so a difference counts only where the function
-    is smooth, or smooth along the difference itself: two gradients that both are subgradients
-    differ along a kink. Where the reference is not finite it says nothing. Only for points that
-    the check has chosen: at the given inputs the reference defines the truth.
+    At a tie or a zero every subgradient is right, but NaN is none. So a difference counts only
+    where the function is smooth, or smooth along the difference itself: two gradients that both
+    are subgradients differ along a kink. Where the reference is not finite it says nothing. Only
+    for points that the check has chosen: at the given inputs the reference defines the truth.
     """
     if exam.resolution is None:
         return False
@@ -39,7 +39,8 @@ def is_excused(
             continue
         if bool(sizes[flat] < 1e-3 * worst):
             break
-        if is_smooth_at(exam, point, which, flat):
+        lost = not bool(torch.isfinite(sizes[flat]))
+        if (has_slopes_at if lost else is_smooth_at)(exam, point, which, flat):
             return False
     return not (
         bool(torch.isfinite(worst)) and is_smooth_along(exam, point, _directions(gaps, values))

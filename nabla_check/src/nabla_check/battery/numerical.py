@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from ..truth.numerical import (
     NumericElements,
     elements_of,
     halves,
+    has_slopes_at,
     is_smooth_at,
     judge_operand,
     judge_point,
@@ -223,6 +225,8 @@ def _not_finite(exam: Examination, point: Baseline, setting: str) -> Iterator[Is
             return  # the operator's domain has been left
         bad = bad[:1] if setting else bad[:4]
         if setting and bad and not is_smooth_at(exam, point, which, bad[0]):
+            if exam.own_derivatives and has_slopes_at(exam, point, which, bad[0]):
+                yield _not_finite_on_kink(exam, point, which, bad[0], setting)
             return  # a singular point that was only tried by the way
         measured = elements_of(exam, point, which, bad, only_decided=True)
         undecided += len(bad) - len(measured.flat)
@@ -245,6 +249,23 @@ def _not_finite(exam: Examination, point: Baseline, setting: str) -> Iterator[Is
     if undecided and not setting:
         exam.skip(BACKWARD_MISMATCH, "the gradient is not finite at a singular point")
         yield exam.note("gradient", "it is not finite and neither is the numerical derivative")
+
+
+def _not_finite_on_kink(
+    exam: Examination, point: Baseline, which: int, flat: int, setting: str
+) -> Issue:
+    name = point.operands.live_names[which]
+    gradient = point.gradients[which]
+    value = math.nan if gradient is None else float(gradient.reshape(-1)[flat].real)
+    place = at_index(name, _unravel(flat, point.values[which]))
+    return exam.verdict(
+        BACKWARD_MISMATCH,
+        f"Gradient of {place} is {number(value)}, but the one-sided slopes are finite ({setting}).",
+        operand=name,
+        got=value,
+        pattern="non-finite",
+        cause="the backward makes a NaN or infinity on a kink, where it must choose a slope",
+    )
 
 
 def unused_outputs(exam: Examination) -> Iterator[Issue]:

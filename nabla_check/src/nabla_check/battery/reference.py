@@ -12,7 +12,7 @@ from nabla_core.issue import Issue, Quantity
 from ..examination import Baseline, Examination
 from ..inputs import rng
 from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised, Outputs
-from ..inputs.operands import Values, is_differentiable
+from ..inputs.operands import Operands, Values, is_differentiable
 from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
 from ..truth.conditioning import gradient_floors, output_floors
 from ..wording.accuse import Basis, missing_gradient, wrong_gradient
@@ -20,9 +20,16 @@ from ..wording.compare import Deviation, deviation, is_finite, largest
 from ..wording.describe import describe
 from .excuse import is_excused
 
-__all__ = ["ReferenceCall", "compare_at", "compare_with_reference", "reference_at"]
+__all__ = [
+    "ReferenceCall",
+    "compare_at",
+    "compare_coarsely",
+    "compare_with_reference",
+    "reference_at",
+]
 
 TRUTH = "reference"
+_COARSE = 0.1
 
 
 def compare_with_reference(exam: Examination) -> Iterator[Issue]:
@@ -61,7 +68,7 @@ def compare_at(
     if reference is None:
         return
     try:
-        truth = truth or reference_at(reference, point)
+        truth = truth or reference_at(reference, point.operands)
     except OperatorRaised as raised:
         yield exam.note("reference", f"it raised {raised.summary} in {raised.stage}")
         return
@@ -78,8 +85,8 @@ def compare_at(
         yield from _gradients(exam, reference, point, truth, setting)
 
 
-def reference_at(reference: Evaluator, point: Baseline) -> ReferenceCall:
-    """Call the reference on the operands of ``point``.
+def reference_at(reference: Evaluator, operands: Operands) -> ReferenceCall:
+    """Call the reference; the first call shows whether it draws random numbers.
 
     Raises:
         OperatorRaised: the reference raised.
@@ -87,8 +94,8 @@ def reference_at(reference: Evaluator, point: Baseline) -> ReferenceCall:
     is_first = not reference.forwards
     if is_first:
         rng.restore(reference.start)
-    values = point.operands.values()
-    outputs = reference.forward(values, operands=point.operands, stage="reference")
+    values = operands.values()
+    outputs = reference.forward(values, operands=operands, stage="reference")
     if is_first:
         reference.stochastic = bool(rng.changed(reference.start, rng.capture()))
     return ReferenceCall(values, outputs)
@@ -237,5 +244,30 @@ def _compare_gradients(
             continue
         basis = Basis(truth=TRUTH, limit=found.limit, setting=setting)
         issue = wrong_gradient(exam, point, which, (got, truth), basis)
+        if issue is not None:
+            yield issue
+
+
+def compare_coarsely(
+    exam: Examination, point: Baseline, setting: str, truth: ReferenceCall
+) -> Iterator[Issue]:
+    """Look only for gross faults of the gradient, far from the given values.
+
+    Two right algorithms may differ there in most digits of a gradient that cancels.
+    """
+    reference = exam.reference
+    if reference is None or point.outputs.live != truth.outputs.live or exam.candidate.draws:
+        return
+    expected = reference.vjp(truth.outputs, truth.values, point.cotangents)
+    top = max((largest(g) for g in expected), default=0.0)
+    for which, (got, want) in enumerate(zip(point.gradient_copies, expected, strict=True)):
+        if want is None:
+            continue
+        dense = torch.zeros_like(want) if got is None else got
+        found = deviation(dense, want, relative=_COARSE, absolute=_COARSE / 100 * top)
+        if found is None or is_excused(exam, point, which, point.gradient_copies, expected):
+            continue
+        basis = Basis(truth=TRUTH, limit=found.limit, setting=setting)
+        issue = wrong_gradient(exam, point, which, (got, want), basis)
         if issue is not None:
             yield issue

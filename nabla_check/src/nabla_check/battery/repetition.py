@@ -187,6 +187,10 @@ def _cannot_repeat(exam: Examination, raised: OperatorRaised) -> Issue:
     return exam.note("repeated backward", f"it raised {raised.summary}")
 
 
+def _called(output: str) -> str:
+    return output if output.startswith("output") else f"output {output}"
+
+
 def _differs(
     exam: Examination,
     rule: Rule,
@@ -198,13 +202,13 @@ def _differs(
     gap = largest(first.to(second.dtype) - second.detach()) if first.shape == second.shape else 0.0
     scale = largest(first)
     relative = gap / scale if scale else 0.0
-    what = "output" if phase == "forward" else "gradient"
+    what = _called(name) if phase == "forward" else f"gradient of {name}"
     later = " after other calls" if rule is STATE_LEAK else ""
     atomics = first.device.type != "cpu" and relative < 64 * torch.finfo(first.dtype).eps
     soft = atomics and not exam.options.demands("determinism")
     return exam.verdict(
         rule,
-        f"The {what} {name} differs by {gap:.3g} ({relative:.2g} of its largest element) when "
+        f"The {what} differs by {gap:.3g} ({relative:.2g} of its largest element) when "
         f"it is computed again{later}, limit 0.",
         operand=name,
         phase=phase,

@@ -15,10 +15,10 @@ from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, is_differentiable
 from ..inputs.surroundings import closed_over_tensors
-from ..truth.numerical import passes_at_a_glance, point_at
+from ..truth.numerical import passes_at_a_glance, passes_coarsely, point_at
 from ..wording.compare import is_finite, largest, same_bits
 from .numerical import judge_and_report
-from .reference import ReferenceCall, compare_at, reference_at
+from .reference import ReferenceCall, compare_at, compare_coarsely, reference_at
 
 __all__ = ["other_sizes", "other_values"]
 
@@ -35,10 +35,17 @@ _Outcome = Literal["rejected", "judged", "unclear"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variation:
-    """Operands to try, and what is special about them."""
+    """Operands to try.
+
+    Attributes:
+        operands: with other values or sizes than the given ones.
+        setting: what is special about them, in words.
+        coarse: far from the given values, so that only gross faults count.
+    """
 
     operands: Operands
     setting: str
+    coarse: bool = False
 
 
 def other_values(exam: Examination) -> Iterator[Issue]:
@@ -62,11 +69,13 @@ def _try(exam: Examination, variation: _Variation) -> Generator[Issue, None, _Ou
         return "rejected"
     point, truth = usable
     if truth is not None:
-        yield from compare_at(exam, point, variation.setting, truth)
+        compare = compare_coarsely if variation.coarse else compare_at
+        yield from compare(exam, point, variation.setting, truth)
         return "judged"
     if exam.resolution is None or passes_at_a_glance(exam, point):
         return "judged"
-    yield from judge_and_report(exam, point, setting=variation.setting, quiet=True)
+    if not (variation.coarse and passes_coarsely(exam, point)):
+        yield from judge_and_report(exam, point, setting=variation.setting, quiet=True)
     return "unclear"
 
 
@@ -102,7 +111,7 @@ def _usable(
         if _size(point) > _EXPLODED * (_size(exam.baseline) + 1):
             return None
         if exam.reference is not None:
-            truth = reference_at(exam.reference, point)
+            truth = reference_at(exam.reference, point.operands)
             if any(not is_finite(x) for x in truth.outputs.tensors if is_differentiable(x)):
                 return None
     except OperatorRaised:
@@ -136,8 +145,11 @@ def _scaled_up(exam: Examination) -> _Variation:
             some.abs_()
             some[1::2] *= -1
         some.add_(some.sgn()).mul_(_SATURATING)
-    setting = f"one in {_ONE_IN} values near {_SATURATING:g}"
-    return _Variation(operands=exam.operands.with_values(_live(values)), setting=setting)
+    return _Variation(
+        operands=exam.operands.with_values(_live(values)),
+        setting=f"one in {_ONE_IN} values near {_SATURATING:g}",
+        coarse=True,
+    )
 
 
 def _with_special_values(exam: Examination) -> _Variation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -85,6 +86,8 @@ def name_of(function: Function) -> str:
     if isinstance(function, nn.Module):
         return type(function).__name__
     owner = getattr(function, "__self__", None)
+    if isinstance(function, types.BuiltinFunctionType) and owner is not None:
+        return f"{function.__module__}.{function.__name__}"
     if isinstance(owner, type):
         return f"{owner.__name__}.{getattr(function, '__name__', 'call')}"
     named = getattr(function, "__qualname__", None) or getattr(function, "_qualname", None)

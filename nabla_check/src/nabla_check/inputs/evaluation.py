@@ -36,7 +36,7 @@ class OperatorRaised(Exception):
     def summary(self) -> str:
         """Type and first line of the exception, shortened."""
         first = (str(self.error).strip().splitlines() or [""])[0]
-        return f"{type(self.error).__name__}: {first[:160]}".rstrip(": ")
+        return f"{type(self.error).__name__}: {first[:160]}".rstrip(":. ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

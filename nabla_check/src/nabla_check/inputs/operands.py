@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -213,6 +214,9 @@ def _readable(paths: Sequence[str], callee: Callee) -> tuple[str, ...]:
 
 def _argument_names(callee: Callee) -> list[str]:
     function = callee.function
+    schema = _schema(function)
+    if schema is not None:
+        return [argument.name for argument in schema.arguments]
     owner = getattr(function, "__self__", None)
     if isinstance(function, torch.nn.Module):
         function = function.forward
@@ -220,6 +224,19 @@ def _argument_names(callee: Callee) -> list[str]:
         names = _signature(owner.forward)
         return names if getattr(owner, "setup_context", None) is not _BASE_SETUP else names[1:]
     return _signature(function)
+
+
+def _schema(function: object) -> torch.FunctionSchema | None:
+    """Return the schema of a ``torch.library`` operator, or of one of torch's own functions."""
+    function = getattr(function, "__wrapped__", function)
+    function = getattr(function, "_opoverload", function)
+    if isinstance(function, types.BuiltinFunctionType):
+        of_torch = str(function.__module__).startswith("torch")
+        function = getattr(torch.ops.aten, function.__name__, None) if of_torch else None
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        names = function.overloads()  # type: ignore[no-untyped-call]
+        function = getattr(function, names[0]) if names else None
+    return function._schema if isinstance(function, torch._ops.OpOverload) else None
 
 
 _BASE_SETUP = torch.autograd.Function.setup_context

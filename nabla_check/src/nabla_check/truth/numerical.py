@@ -12,10 +12,14 @@ from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, Values
 from ..wording.compare import is_finite
-from .oracle import Curve, Resolution, Verdict, glance, is_smooth, judge
+from .oracle import Curve, Resolution, Verdict, glance, judge
 from .products import normal_like, projection, size_of, steps_for
+from .slopes import has_slopes, is_smooth
 
 __all__ = ["NumericElements", "curve_along", "elements_of", "judge_point", "nearby", "point_at"]
+
+
+_COARSE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,30 @@ def passes_at_a_glance(exam: Examination, point: Baseline) -> bool:
     return glance(curve, analytic, scale, ladder_of(exam))
 
 
+def passes_coarsely(exam: Examination, point: Baseline) -> bool:
+    """Whether the gradients of ``point`` are finite and roughly those of a central difference.
+
+    For values at which cancellation may leave little of a correct gradient.
+    """
+    directions = steps_for(point.values, exam.generator)
+    analytic, scale = projection(point.gradients, directions)
+    step = ladder_of(exam).ladder[1]
+    numeric = curve_along(exam, point, directions).central(step)
+    return math.isfinite(scale) and abs(analytic - numeric) <= _COARSE * (scale + abs(numeric))
+
+
 def is_smooth_at(exam: Examination, point: Baseline, which: int, flat: int) -> bool:
     """Whether the function is smooth along one element of operand ``which``."""
     directions: list[torch.Tensor | None] = [None] * len(point.values)
     directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
     return is_smooth_along(exam, point, directions)
+
+
+def has_slopes_at(exam: Examination, point: Baseline, which: int, flat: int) -> bool:
+    """Whether the function has one-sided slopes along one element: NaN is no gradient there."""
+    directions: list[torch.Tensor | None] = [None] * len(point.values)
+    directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
+    return has_slopes(curve_along(exam, point, directions), ladder_of(exam))
 
 
 def is_smooth_along(

@@ -23,7 +23,6 @@ __all__ = [
     "State",
     "Verdict",
     "glance",
-    "is_smooth",
     "judge",
     "resolution_of",
 ]
@@ -74,6 +73,10 @@ def resolution_of(dtypes: Sequence[torch.dtype]) -> Resolution | None:
     return _FLOAT32 if all(dtype in wide for dtype in dtypes) else None
 
 
+_MOST_KEPT = 2**22
+"""Numbers that a curve keeps, to be asked for again without a call."""
+
+
 class Curve:
     """A function along a line, ``t -> f(x + t v)``, seen through fixed weights.
 
@@ -92,6 +95,7 @@ class Curve:
         self._evaluate = evaluate
         self.weights = as_vector(weights)
         self.centre = as_vector(centre)
+        self._known: dict[float, torch.Tensor] = {}
 
     @cached_property
     def size(self) -> float:
@@ -100,7 +104,27 @@ class Curve:
 
     def at(self, t: float) -> torch.Tensor:
         """Return the outputs at ``t`` as one real vector."""
-        return as_vector(self._evaluate(t))
+        known = self._known.get(t)
+        if known is not None:
+            return known
+        found = as_vector(self._evaluate(t))
+        if len(self._known) * found.numel() < _MOST_KEPT:
+            self._known[t] = found
+        return found
+
+    def central(self, step: float) -> float:
+        """Return one central difference; its error is of second order in ``step``."""
+        return float(torch.dot(self.at(step) - self.at(-step), self.weights)) / (2 * step)
+
+    def one_sided(self, step: float) -> tuple[float, float]:
+        """Return the gap between the one-sided slopes and their size, summed over the outputs.
+
+        Per output element, so that two kinks cannot cancel.
+        """
+        rise = (self.at(step) - self.centre) * self.weights
+        fall = (self.centre - self.at(-step)) * self.weights
+        gap, slope = float((rise - fall).abs().sum()), float((rise.abs() + fall.abs()).sum())
+        return gap / step, slope / step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +182,7 @@ def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -
         The verdict; ``undecided`` where no step size is sharp enough.
     """
     scale = scale if math.isfinite(scale) else 0.0
-    first, limit = _central(curve, resolution.ladder[1]), resolution.tolerance * scale
+    first, limit = curve.central(resolution.ladder[1]), resolution.tolerance * scale
     if abs(analytic - first) <= limit:  # true for all but steep or noisy functions
         step = resolution.ladder[1]
         return Verdict(state="agrees", analytic=analytic, numeric=first, bar=limit, step=step)
@@ -197,12 +221,7 @@ def glance(curve: Curve, analytic: float, scale: float, resolution: Resolution) 
     step = resolution.ladder[1]
     rounding = 16 * resolution.unit / step * curve.size
     room = _GLANCE * resolution.sharp * scale
-    return rounding <= 10 * room and abs(analytic - _central(curve, step)) <= room + rounding
-
-
-def _central(curve: Curve, step: float) -> float:
-    """Return one central difference; its error is of second order in ``step``."""
-    return float(torch.dot(curve.at(step) - curve.at(-step), curve.weights)) / (2 * step)
+    return rounding <= 10 * room and abs(analytic - curve.central(step)) <= room + rounding
 
 
 def _conclude(
@@ -285,29 +304,6 @@ def _estimate(curve: Curve, step: float, unit: float) -> _Estimate:
     )
 
 
-def is_smooth(curve: Curve, resolution: Resolution) -> bool:
-    """Whether one-sided slopes agree, or come closer with the step, and have a limit.
-
-    Slopes on both sides of a jump or of a cube root agree, but grow as the step shrinks.
-    """
-    wide, narrow = resolution.one_sided[0], resolution.one_sided[2]
-    (far_gap, far_slope), (gap, slope) = _one_sided(curve, wide), _one_sided(curve, narrow)
-    if not slope <= 2 * far_slope + 64 * resolution.unit / narrow * (curve.size + far_slope):
-        return False
-    return gap <= 1e-2 * slope or gap <= 0.3 * far_gap
-
-
-def _one_sided(curve: Curve, step: float) -> tuple[float, float]:
-    """Return the gap between the one-sided slopes and their size, summed over the outputs.
-
-    Per output element, so that two kinks cannot cancel.
-    """
-    rise = (curve.at(step) - curve.centre) * curve.weights
-    fall = (curve.centre - curve.at(-step)) * curve.weights
-    gap, slope = float((rise - fall).abs().sum()), float((rise.abs() + fall.abs()).sum())
-    return gap / step, slope / step
-
-
 def _has_kink(
     curve: Curve, resolution: Resolution, sharp: Sequence[_Estimate], noise: float
 ) -> bool:
@@ -322,7 +318,7 @@ def _has_kink(
     gaps = []
     slope = 0.0
     for step in steps:
-        gap, slope = _one_sided(curve, step)
+        gap, slope = curve.one_sided(step)
         gaps.append(gap)
     share = _KINK_SHARE[resolution.unit < 1e-12]
     # rounding of the outputs, and of the inputs through the slope

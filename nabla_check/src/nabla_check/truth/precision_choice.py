@@ -27,6 +27,8 @@ def choose_precision(exam: Examination) -> None:
     if _computes_wide(exam, wide):
         exam.operands = wide
     exam.candidate.operands = exam.operands
+    if exam.reference is not None:
+        exam.reference.operands = exam.operands
 
 
 def measure_resolution(exam: Examination, outputs: Outputs) -> None:

@@ -12,7 +12,7 @@ from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..rules import BACKWARD_MISMATCH, MISSING_GRADIENT
 from .classify import Cause, classify
-from .compare import Deviation, deviation, largest
+from .compare import Deviation, deviation, largest, same_bits
 from .describe import describe, number
 
 __all__ = ["Basis", "mismatch", "missing_gradient", "wrong_gradient"]
@@ -110,6 +110,8 @@ def _lost_slices(exam: Examination, point: Baseline, which: int) -> Cause | None
         return None
     if not _is_deaf(exam, point, which, rows - 1) or _is_deaf(exam, point, which, 0):
         return None
+    if not _moves_both_ends(exam, point, which):
+        return None
     heard, deaf = 0, rows - 1
     while deaf - heard > 1:
         middle = (heard + deaf) // 2
@@ -122,6 +124,19 @@ def _lost_slices(exam: Examination, point: Baseline, which: int) -> Cause | None
         pattern="missing reduction" if deaf == 1 else "boundary block",
         text=f"the output's axis 0 is not heard from index {deaf} on: the {lost} is missing",
     )
+
+
+def _moves_both_ends(exam: Examination, point: Baseline, which: int) -> bool:
+    """Whether the first and the last row of the output depend on the operand at all."""
+    points = tuple(
+        value + (2.0**-10 * (1 + value.abs()) if position == which else 0)
+        for position, value in enumerate(point.operands.originals())
+    )
+    try:
+        moved = exam.candidate.values_at(points, point.outputs.live, operands=point.operands)
+    except OperatorRaised:
+        return False
+    return not any(same_bits(moved[0][end], point.output_copies[0][end]) for end in (0, -1))
 
 
 def _is_deaf(exam: Examination, point: Baseline, which: int, start: int) -> bool:

@@ -32,6 +32,9 @@ Pattern = Literal[
 _SAME = 1e-6
 """Relative residual below which a pattern fits; numerical derivatives reach about 1e-8."""
 
+_FEWEST = 4
+"""Elements that are needed to recognise rounding."""
+
 _DTYPE_STEPS = (("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8))
 
 
@@ -133,12 +136,45 @@ def _rest(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor, noise:
         )
     scale = float(expected.abs().max())
     relative = float(difference.abs().max()) / scale if scale else math.inf
-    for name, step in _DTYPE_STEPS:
-        if step / 16 < relative < 4 * step:
-            text = f"errors of {relative:.2g} look like a cast to, or a constant of, {name}"
-            return Cause(pattern="rounding", text=text)
+    rounding = _rounded_to(got, relative) or _like_rounding(difference, expected, relative)
+    if rounding:
+        return Cause(pattern="rounding", text=rounding)
     count = int(wrong.sum()) or int((difference != 0).sum())
     return Cause(pattern="elements", text=f"{count} of {wrong.numel()} elements are wrong")
+
+
+def _rounded_to(got: torch.Tensor, relative: float) -> str:
+    """Name the narrow dtype that holds every element exactly: chance does not do that."""
+    if got.is_complex() or int((got != got.round()).sum()) < _FEWEST:
+        return ""
+    for name, step in reversed(_DTYPE_STEPS):
+        narrow = got.to(getattr(torch, name)).to(got.dtype)
+        if relative < 4 * step and torch.equal(narrow, got):
+            return f"all values are those of {name}: they were cast to it"
+    return ""
+
+
+def _like_rounding(difference: torch.Tensor, expected: torch.Tensor, relative: float) -> str:
+    """Compare size and signs of the errors with rounding.
+
+    Errors of 1e-8 have no other usual origin than float32. Those of the size of the 16-bit types
+    have many (a wrong epsilon, a wrong constant, an iteration that has not converged), which move
+    most elements the same way or are no fixed share of them.
+    """
+    name, step = _DTYPE_STEPS[0]
+    if step / 16 < relative < 4 * step:
+        return f"errors of {relative:.2g} look like a cast to, or a constant of, {name}"
+    share = (difference / expected)[expected.abs() > 0.1 * expected.abs().max()].real
+    moved = share[share != 0]
+    if moved.numel() < 2 * _FEWEST:
+        return ""
+    up = float((moved > 0).double().mean())
+    if not 0.25 <= up <= 0.75:
+        return ""
+    names = [n for n, s in _DTYPE_STEPS[1:] if s / 16 < relative and float(moved.abs().max()) < s]
+    return (
+        f"errors of {relative:.2g} have the size of {' or '.join(names)} rounding" if names else ""
+    )
 
 
 def _number(value: torch.Tensor) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import cmath
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 __all__ = ["Deviation", "deviation", "is_finite", "largest", "same_bits"]
+
+Part = Literal["", "real", "imaginary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +20,12 @@ class Deviation:
 
     Attributes:
         index: of the element, one number per axis.
-        got: value under test (magnitude and sign; real part for complex numbers).
+        got: value under test; of a complex number the part that differs more.
         expected: value that it should have.
         error: absolute difference.
         limit: largest difference that passes.
         scale: largest finite expected magnitude.
+        part: which part of a complex number is shown, ``""`` for real ones.
     """
 
     index: tuple[int, ...]
@@ -30,6 +34,7 @@ class Deviation:
     error: float
     limit: float
     scale: float
+    part: Part = ""
 
     @property
     def relative(self) -> float:
@@ -98,15 +103,27 @@ def deviation(
     if error <= limit:
         return None
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), errors.shape))
+    part = _worse_part(left[index], right[index])
     return Deviation(
         index=index,
-        got=_shown(left[index]),
-        expected=_shown(right[index]),
+        got=_shown(left[index], part),
+        expected=_shown(right[index], part),
+        part=part,
         error=error,
         limit=limit,
         scale=scale,
     )
 
 
-def _shown(element: torch.Tensor) -> float:
-    return float(element.real if element.is_complex() else element)
+def _worse_part(got: torch.Tensor, expected: torch.Tensor) -> Part:
+    """Return which part of a complex element differs more."""
+    if not got.is_complex():
+        return ""
+    gap = got - expected
+    return "imaginary" if float(gap.imag.abs()) > float(gap.real.abs()) else "real"
+
+
+def _shown(element: torch.Tensor, part: Part) -> float:
+    if not element.is_complex():
+        return float(element)
+    return float(element.imag if part == "imaginary" else element.real)

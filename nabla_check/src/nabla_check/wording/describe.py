@@ -29,6 +29,8 @@ def at_index(name: str, index: tuple[int, ...]) -> str:
 def describe(name: str, found: Deviation) -> str:
     """Say what was got and expected at the worst element, with error and limit."""
     place = at_index(name, found.index)
+    if found.part:
+        place = f"{place} ({found.part} part)"
     got, expected = apart(found.got, found.expected)
     return (
         f"{place} is {got}, expected {expected} (error {found.error:.2g}, limit {found.limit:.2g})"
