@@ -95,7 +95,7 @@ def wheels(projects, tmp_path_factory):
 @pytest.fixture(scope="session")
 def wheel_folder(wheels):
     """The wheels with what they need from outside; torch is a name only, nothing here calls it."""
-    for name in ("click", "pluggy"):
+    for name in ("click", "packaging", "pluggy"):
         repack(wheels, name)
     write_wheel(wheels, "torch", "2.13.0", {"torch/__init__.py": b"raise ImportError('a stub')\n"})
     return wheels
