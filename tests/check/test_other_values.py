@@ -136,10 +136,9 @@ def test_algorithms_that_cancel_differently_pass_at_saturated_values(faults, fun
     assert faults(op, inputs) == faults(op, inputs, reference=attention) == set()
 
 
-@pytest.mark.parametrize("reference", [None, torch.relu])
 @pytest.mark.parametrize(("at_zero", "expected"), [(0.0, set()), (1.0, set()), ("nan", {"CHK201"})])
 def test_a_kink_leaves_the_choice_of_slope_but_not_nan(
-    faults, function, normal, reference, at_zero, expected
+    faults, check, function, normal, at_zero, expected
 ):
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -150,4 +149,9 @@ def test_a_kink_leaves_the_choice_of_slope_but_not_nan(
         chosen = torch.full_like(x, math.nan) if at_zero == "nan" else at_zero * g
         return torch.where(x == 0, chosen, g * (x > 0))
 
-    assert faults(function(forward, backward), [normal(6)], reference=reference) == expected
+    op = function(forward, backward)
+
+    assert faults(op, [normal(6)], reference=torch.relu) == expected
+    alone = check(op, [normal(6)])
+    assert alone.passed
+    assert any("one-sided slopes" in issue.message for issue in alone.issues) == bool(expected)

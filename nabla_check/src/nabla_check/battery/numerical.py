@@ -258,13 +258,11 @@ def _not_finite_on_kink(
     gradient = point.gradients[which]
     value = math.nan if gradient is None else float(gradient.reshape(-1)[flat].real)
     place = at_index(name, _unravel(flat, point.values[which]))
-    return exam.verdict(
-        BACKWARD_MISMATCH,
-        f"Gradient of {place} is {number(value)}, but the one-sided slopes are finite ({setting}).",
-        operand=name,
-        got=value,
-        pattern="non-finite",
-        cause="the backward makes a NaN or infinity on a kink, where it must choose a slope",
+    return KINK.issue(
+        f"Gradient of {place} is {number(value)}, and the one-sided slopes there are finite "
+        f"({setting}): a NaN is no choice between them, but torch makes some too.",
+        where=Location(op=exam.candidate.callee.name, parameter=name),
+        phase="backward",
     )
 
 

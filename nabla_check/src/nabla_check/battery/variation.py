@@ -72,10 +72,10 @@ def _try(exam: Examination, variation: _Variation) -> Generator[Issue, None, _Ou
         compare = compare_coarsely if variation.coarse else compare_at
         yield from compare(exam, point, variation.setting, truth)
         return "judged"
-    if exam.resolution is None or passes_at_a_glance(exam, point):
+    passes = passes_coarsely if variation.coarse else passes_at_a_glance
+    if exam.resolution is None or passes(exam, point):
         return "judged"
-    if not (variation.coarse and passes_coarsely(exam, point)):
-        yield from judge_and_report(exam, point, setting=variation.setting, quiet=True)
+    yield from judge_and_report(exam, point, setting=variation.setting, quiet=True)
     return "unclear"
 
 
