@@ -24,7 +24,7 @@ DEMO := .nabla/demo
 DISTRIBUTIONS := nabla_core nabla_check nabla_guard plugins/nabla_audit .
 SOURCES := nabla_core/src nabla_check/src nabla_guard/src plugins/nabla_audit/src
 BUILD_TOOLS := hatchling editables
-TEST_TOOLS := pytest pytest-cov hypothesis ruff mypy numpy
+TEST_TOOLS := expecttest pytest pytest-cov hypothesis ruff mypy numpy
 PYPROJECTS := $(patsubst %,%/pyproject.toml,$(DISTRIBUTIONS))
 
 # folders that an extra of the root distribution needs besides the core
