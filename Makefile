@@ -16,8 +16,6 @@ NABLA := $(VENV)/bin/nabla
 PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready-for-development
 COVERAGE_FLOOR := 90
-# in a process of their own: they replay steps, which hundreds of programs run before would disturb
-ORIGIN_TESTS := tests/guard/test_origin_*.py
 EXTRAS := all
 DEMO := .nabla/demo
 
@@ -84,15 +82,11 @@ lint: $(READY)
 
 test: lint
 	@$(PY) -m coverage erase
-	@$(PY) -m pytest -q -m "not slow" --ignore-glob='$(ORIGIN_TESTS)' --cov --cov-report=
-	@$(PY) -m pytest -q -m "not slow" $(ORIGIN_TESTS) --cov --cov-append --cov-report=term \
-	    --cov-fail-under=$(COVERAGE_FLOOR)
+	@$(PY) -m pytest -q -m "not slow" --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 test-all: lint
 	@$(PY) -m coverage erase
-	@$(PY) -m pytest -q --ignore-glob='$(ORIGIN_TESTS)' --cov --cov-report=
-	@$(PY) -m pytest -q $(ORIGIN_TESTS) --cov --cov-append --cov-report=term \
-	    --cov-fail-under=$(COVERAGE_FLOOR)
+	@$(PY) -m pytest -q --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 # ---------------------------------------------------------------- use
 docs: $(READY)

@@ -5,7 +5,7 @@ import sys
 
 from nabla_audit.rules import RULES
 from nabla_core.session import Session
-from nabla_guard.offers import FACTS
+from nabla_guard.loop.offers import FACTS
 
 
 def test_every_rule_can_be_decided_from_a_live_loop():

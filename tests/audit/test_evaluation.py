@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from nabla_audit.evaluation import judge_evaluation
-from nabla_guard.evaluations import EvaluationFacts
 from nabla_guard.facts import ModuleFacts, OptimizerFacts, ParameterFacts
+from nabla_guard.families.evaluations import EvaluationFacts
 
 
 def found(issues):

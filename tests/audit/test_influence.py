@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nabla_guard.influence import is_shifted
+from nabla_guard.families.influence import is_shifted
 
 
 def found(issues):

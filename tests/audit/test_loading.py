@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from nabla_audit.loading import judge_loader
-from nabla_guard.loaders import EpochFacts, LoaderFacts, describe_loader
+from nabla_guard.families.loaders import EpochFacts, LoaderFacts, describe_loader
 
 
 def rules_of(issues):

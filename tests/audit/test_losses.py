@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nabla_audit.losses import judge_input
-from nabla_guard.losses import Feeder, LossInput
+from nabla_guard.families.losses import Feeder, LossInput
 
 
 def rules_of(issues):

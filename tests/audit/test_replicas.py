@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nabla_audit.ranks import PeerJudge
-from nabla_guard.ranks import RankFacts, RankStep, fingerprint
+from nabla_guard.families.ranks import RankFacts, RankStep, fingerprint
 
 
 def found(issues):

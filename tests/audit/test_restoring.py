@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import nabla_audit
 from nabla_audit.mapping import has_changed
 from nabla_core.errors import UsageError
-from nabla_guard.labels import LabelFacts
+from nabla_guard.families.labels import LabelFacts
 
 
 def loud(issues):

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nabla_guard import guard
-from nabla_guard.calm import Calm
-from nabla_guard.signals import joint_norm
+from nabla_guard.loop.calm import Calm
+from nabla_guard.loop.signals import joint_norm
 
 LATE = 25
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from nabla_guard.exact import fault_in, looks_fresh, sample_of, tensors_in
-from nabla_guard.place import user_place
-from nabla_guard.signals import nonzero_flags, norms, read, total_norm
+from nabla_guard.loop.exact import fault_in, looks_fresh, sample_of, tensors_in
+from nabla_guard.loop.signals import nonzero_flags, norms, read, total_norm
+from nabla_guard.taps.place import user_place
 
 
 def test_a_fault_counts_nan_and_infinity_apart():

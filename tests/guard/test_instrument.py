@@ -11,9 +11,9 @@ from torch.optim import optimizer as optimizers
 
 from nabla_core.session import Session
 from nabla_guard import guard, watch_process
-from nabla_guard.instrument import INSTRUMENT, Instrument
-from nabla_guard.offers import FACTS, offered
-from nabla_guard.patching import Patches
+from nabla_guard.loop.offers import FACTS, offered
+from nabla_guard.taps.instrument import INSTRUMENT, Instrument
+from nabla_guard.taps.patching import Patches
 
 
 def fingerprint_of_hooks():
@@ -174,6 +174,57 @@ def test_a_failing_loop_says_so_once_as_a_problem(loop):
     assert [problem.rule for problem in session.finish().problems] == ["NAB004"]
 
 
+def test_nothing_is_told_twice_after_a_loop_failed(loop):
+    before = fingerprint_of_hooks()
+    with watch_process(Session()) as live:
+        live.roots.called = None
+        loop.run(1)
+    assert fingerprint_of_hooks() == before
+    assert told_in_one_step(loop) == ONE_STEP
+
+
+def test_nothing_is_told_twice_after_others_replaced_what_we_had_replaced(loop, monkeypatch):
+    with guard(loop.model, optimizer=loop.optimizer):
+        for owner, name in REPLACED:
+            monkeypatch.setattr(owner, name, passing_on(getattr(owner, name)))
+    assert told_in_one_step(loop) == ONE_STEP
+
+
+REPLACED = (
+    (torch.autograd, "_engine_run_backward"),
+    (torch.optim.Optimizer, "zero_grad"),
+    (nn.Module, "__call__"),
+)
+ONE_STEP = ["cleared", "forward", "backward starts", "backward ends", "step starts", "step ends"]
+
+
+def passing_on(original):
+    return lambda *args, **kwargs: original(*args, **kwargs)
+
+
+class Recorder:
+    """A listener that notes in which order it is told what."""
+
+    def __init__(self):
+        self.told = []
+        self.gradients_cleared = lambda owner: self.told.append("cleared")
+        self.forward_ended = lambda *call: self.told.append("forward")
+        self.backward_started = lambda roots: self.told.append("backward starts")
+        self.backward_ended = lambda roots: self.told.append("backward ends")
+        self.step_started = lambda *step: self.told.append("step starts")
+        self.step_ended = lambda *step: self.told.append("step ends")
+
+
+def told_in_one_step(loop):
+    recorder = Recorder()
+    INSTRUMENT.attach(recorder)
+    try:
+        loop.run(1)
+    finally:
+        INSTRUMENT.detach(recorder)
+    return recorder.told
+
+
 def test_optimizers_are_found_whenever_they_were_made(make_loop):
     early = make_loop()
     with guard() as monitor:
@@ -278,7 +329,7 @@ def test_compiled_models_are_watched_without_graph_breaks(loop, recwarn):
     loop.model = torch.compile(loop.model, backend=backend)
     with guard() as monitor:
         loop.run(4)
-    torch._dynamo.reset()
+
     assert len(breaks) == 1
     assert not [w for w in recwarn if "hooks" in str(w.message)]
     assert monitor.issues == ()

@@ -360,7 +360,6 @@ def a_compiled_model():
     batches[1][0][4] = 0.0
     compiled = torch.compile(Ratio(), backend="eager")
     fit(compiled, lambda m, x, y: F.cross_entropy(m(x), y), batches)
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(("run", "expected"), PROGRAMS)

@@ -284,7 +284,6 @@ def accumulation_and_clipping():
 def a_compiled_loss_function():
     loss = torch.compile(lambda out, y: F.cross_entropy(out * 2.0, y), backend="eager")
     fit(nn.Linear(6, 3), lambda m, x, y: loss(m(x), y), pairs())
-    torch._dynamo.reset()
 
 
 @program

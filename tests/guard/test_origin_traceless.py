@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.overrides import _len_torch_function_stack
 
 from nabla_guard import guard
-from nabla_guard.instrument import INSTRUMENT
 from nabla_guard.origin.policy import NonFiniteStop
+from nabla_guard.taps.instrument import INSTRUMENT
 
 
 class Tricky(nn.Module):

@@ -10,11 +10,11 @@ from nabla_core.errors import InputError
 from nabla_core.report import Report
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
-from nabla_guard.on_import import when_imported
-from nabla_guard.run import LiveLines, Outcome, close_report
-from nabla_guard.script import find_module, find_script
-from nabla_guard.shadow import hide_shadowed, restore_modules
-from nabla_guard.uncaught import exit_status, forget_own_frames
+from nabla_guard.program.namesakes import hide_shadowed, restore_modules
+from nabla_guard.program.on_import import when_imported
+from nabla_guard.program.run import LiveLines, Outcome, close_report
+from nabla_guard.program.script import find_module, find_script
+from nabla_guard.program.uncaught import exit_status, forget_own_frames
 
 
 def rule(severity=Severity.HIGH):
@@ -50,7 +50,7 @@ def test_callback_comes_once_after_the_whole_import(late_module):
     assert seen == [1]
     assert watch not in sys.meta_path
     assert module.loader is module.__loader__ is module.__spec__.loader
-    assert type(module.loader).__module__ != "nabla_guard.on_import"
+    assert type(module.loader).__module__ != "nabla_guard.program.on_import"
 
 
 def test_looking_for_a_module_does_not_fire(late_module):
@@ -117,7 +117,7 @@ def test_own_frames_vanish_around_and_between_the_programs():
         except ValueError as error:
             raise TypeError("y") from error
 
-    outer = function_in("nabla_guard.run", "def call(): return caller()", caller=caller)
+    outer = function_in("nabla_guard.program.run", "def call(): return caller()", caller=caller)
     with pytest.raises(TypeError) as caught:
         outer()
 

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .instrument import watch_process as watch_process
     from .monitor import Monitor as Monitor
     from .monitor import guard as guard
+    from .taps.instrument import watch_process as watch_process
 
 __all__ = ["Monitor", "guard", "watch_process"]
 
-_HOMES = {"Monitor": "monitor", "guard": "monitor", "watch_process": "instrument"}
+_HOMES = {"Monitor": "monitor", "guard": "monitor", "watch_process": "taps.instrument"}
 
 
 def __getattr__(name: str) -> object:

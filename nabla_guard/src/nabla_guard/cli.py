@@ -15,7 +15,7 @@ import click
 from nabla_core.cli.options import ReportRequest, reporting
 
 if TYPE_CHECKING:
-    from .script import Program
+    from .program.script import Program
 
 __all__ = ["run"]
 
@@ -49,7 +49,7 @@ def run(request: ReportRequest, script: str, arguments: tuple[str, ...], as_modu
     Exits with the script's own status when that is not zero (130 after Ctrl-C), else with 1 when
     there are issues at or above --fail-on, 4 when nothing was checked, 0 otherwise.
     """
-    from .run import LiveLines, close_report, watch_program
+    from .program.run import LiveLines, close_report, watch_program
 
     program = _find(script, as_module)
     stderr = sys.stderr  # the script may replace it
@@ -67,7 +67,7 @@ def run(request: ReportRequest, script: str, arguments: tuple[str, ...], as_modu
 
 
 def _find(script: str, as_module: bool) -> Program:
-    from .script import find_module, find_script
+    from .program.script import find_module, find_script
 
     return find_module(script) if as_module else find_script(script)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from nabla_core.issue import Location
 
 if TYPE_CHECKING:
+    from .loop.watch import WatchT
     from .origin.findings import Findings
-    from .watch import WatchT
 
 __all__ = [
     "Call",

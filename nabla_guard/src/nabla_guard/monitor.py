@@ -18,10 +18,10 @@ from nabla_core.records import Event
 from nabla_core.report import NotEvaluated, Report
 from nabla_core.session import Session, SessionOptions
 
-from .instrument import INSTRUMENT
-from .loop import LiveLoop
+from .loop.live import LiveLoop
+from .loop.scope import Scope
 from .origin.policy import POLICIES, OnNonFinite
-from .scope import Scope
+from .taps.instrument import INSTRUMENT
 
 __all__ = ["GuardOptions", "Mode", "Monitor", "guard"]
 

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nabla_core.issue import Phase
 
-from ..exact import fault_in
 from ..facts import TensorFault
+from ..loop.exact import fault_in
 from .findings import Birth, Source
 from .ledger import Ledger
 from .measure import mask_like, operands_at, range_of, sample_at

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..instrument import INSTRUMENT
 from ..rules import RULES
+from ..taps.instrument import INSTRUMENT
 from .findings import Findings
 
 if TYPE_CHECKING:
     from nabla_core.session import Session
 
-    from ..book import OptimizerRecord
-    from ..gradients import GradientTable
+    from ..loop.book import OptimizerRecord
+    from ..loop.gradients import GradientTable
 
 __all__ = ["Explainer"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..place import user_line
+from ..taps.place import user_line
 from .ambient import ambient_now, generators_now
 from .kept import Entered, Kept
 from .region import Region

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..place import Line
+from ..taps.place import Line
 from .findings import Source
 from .states import FINITE, state_of
 

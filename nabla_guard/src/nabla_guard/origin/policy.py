@@ -9,7 +9,7 @@ from torch import Tensor
 from nabla_core.errors import NablaError
 
 if TYPE_CHECKING:
-    from ..book import OptimizerRecord
+    from ..loop.book import OptimizerRecord
 
 __all__ = ["POLICIES", "NonFiniteStop", "OnNonFinite", "StepPolicy"]
 

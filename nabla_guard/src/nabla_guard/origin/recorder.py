@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from ..place import Line, user_line
+from ..taps.place import Line, user_line
 from .ambient import ambient_now, generators_now
 from .region import Region
 from .tape import OpEntry

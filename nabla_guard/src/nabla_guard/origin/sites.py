@@ -17,7 +17,7 @@ from torch.nn.modules.module import (
 
 from nabla_core.issue import Phase
 
-from ..place import Line, user_line
+from ..taps.place import Line, user_line
 
 __all__ = ["Site", "Sites"]
 

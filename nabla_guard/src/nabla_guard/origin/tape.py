@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import Module
 
-from ..place import Line
+from ..taps.place import Line
 from .ambient import Ambient, Generators
 
 __all__ = ["BackwardEntry", "CallEntry", "Entry", "Made", "OpEntry", "Outside", "Tape", "leaves"]
@@ -233,6 +234,8 @@ def _outside(tensor: Tensor) -> Outside:
 
 
 def _memory(tensor: Tensor) -> int | None:
+    if isinstance(tensor, FakeTensor):
+        return None
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):

@@ -9,9 +9,9 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
-from nabla_guard.accumulation import AccumulationFacts, AccumulationWatch
-from nabla_guard.backwards import BackwardFacts, BackwardWatch
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts, Place
+from nabla_guard.families.accumulation import AccumulationFacts, AccumulationWatch
+from nabla_guard.families.backwards import BackwardFacts, BackwardWatch
 
 from .intent import means_accumulation
 from .ledger import Ledger

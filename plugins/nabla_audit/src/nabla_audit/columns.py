@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.batches import BatchWatch, ColumnFacts
 from nabla_guard.facts import LoopFacts
+from nabla_guard.families.batches import BatchWatch, ColumnFacts
 
 from .rules.data import COLUMN_WITHOUT_INFORMATION
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
-from nabla_guard.evaluations import EvaluationFacts, EvaluationWatch
 from nabla_guard.facts import LoopFacts
-from nabla_guard.recomputation import RecomputationFacts, RecomputationWatch
+from nabla_guard.families.evaluations import EvaluationFacts, EvaluationWatch
+from nabla_guard.families.recomputation import RecomputationFacts, RecomputationWatch
 
 from .rules.evaluation import DROPOUT_MASK_REDRAWN, EVALUATING_IN_TRAIN_MODE
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts, ParameterFacts
-from nabla_guard.losses import LossWatch
-from nabla_guard.nested import NestedFacts, NestedWatch
-from nabla_guard.terms import DeadTerm, TermWatch
+from nabla_guard.families.losses import LossWatch
+from nabla_guard.families.nested import NestedFacts, NestedWatch
+from nabla_guard.families.terms import DeadTerm, TermWatch
 
 from .rules.gradient import LOSS_TERM_DETACHED, ZERO_GRADIENT_BY_CONSTRUCTION
 from .streak import CONSECUTIVE

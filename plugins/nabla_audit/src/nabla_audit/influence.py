@@ -9,7 +9,7 @@ from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
-from nabla_guard.influence import InfluenceFacts, InfluenceWatch
+from nabla_guard.families.influence import InfluenceFacts, InfluenceWatch
 
 from .options import AuditOptions
 from .rules.loss import FUTURE_LEAK, SAMPLES_COUPLED

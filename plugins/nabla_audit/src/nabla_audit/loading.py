@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts
-from nabla_guard.loaders import EpochFacts, LoaderFacts, LoaderWatch
+from nabla_guard.families.loaders import EpochFacts, LoaderFacts, LoaderWatch
 
 from .rules.data import EPOCH_ORDER_REPEATS, SAME_BATCH_EVERY_STEP, WORKER_RNG_COPIES
 

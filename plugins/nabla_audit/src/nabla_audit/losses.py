@@ -12,7 +12,7 @@ from nabla_core.records import StepRecord
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
-from nabla_guard.losses import Feeder, LossInput, LossWatch
+from nabla_guard.families.losses import Feeder, LossInput, LossWatch
 
 from .rules.loss import (
     ALL_TARGETS_IGNORED,

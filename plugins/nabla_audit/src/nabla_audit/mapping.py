@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts
-from nabla_guard.labels import LabelFacts, LabelWatch
+from nabla_guard.families.labels import LabelFacts, LabelWatch
 
 from .rules.resume import RESUME_DATA_MAPPING_CHANGED
 from .streak import CONSECUTIVE

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
-from nabla_guard.clipping import ClipFacts, ClipWatch
 from nabla_guard.facts import LoopFacts, OptimizerFacts, Place
-from nabla_guard.scaling import ScalerWatch
+from nabla_guard.families.clipping import ClipFacts, ClipWatch
+from nabla_guard.families.scaling import ScalerWatch
 
 from .rules.protocol import CLIP_BEFORE_UNSCALE, CLIP_OF_NOTHING, SCALER_PROTOCOL
 from .streak import Streaks

@@ -8,7 +8,7 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
-from nabla_guard.values import ValueWatch
+from nabla_guard.families.values import ValueWatch
 
 from .ledger import Ledger
 from .rules.protocol import GRADIENTS_NOT_CLEARED, STEP_WITHOUT_GRADIENT

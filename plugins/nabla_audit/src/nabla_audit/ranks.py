@@ -10,7 +10,7 @@ from nabla_core.records import StepRecord
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
-from nabla_guard.ranks import RankFacts, RankStep, RankWatch
+from nabla_guard.families.ranks import RankFacts, RankStep, RankWatch
 
 from .options import AuditOptions
 from .rules.replicas import (

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.cuts import Cut, CutWatch
 from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts, Place
-from nabla_guard.reach import ReachWatch
+from nabla_guard.families.cuts import Cut, CutWatch
+from nabla_guard.families.reach import ReachWatch
 
 from .options import AuditOptions
 from .rules.wiring import PARAMETER_NOT_REACHED, PARAMETER_UNREGISTERED

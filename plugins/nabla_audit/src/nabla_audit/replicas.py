@@ -8,7 +8,7 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
-from nabla_guard.replicas import ReplicaFacts, ReplicaWatch
+from nabla_guard.families.replicas import ReplicaFacts, ReplicaWatch
 
 from .rules.replicas import RANK_DIVERGENCE
 from .streak import CONSECUTIVE

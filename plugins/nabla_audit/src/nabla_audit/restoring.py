@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.checkpoint_parts import PartFacts
-from nabla_guard.checkpoints import CheckpointFacts, CheckpointWatch
 from nabla_guard.facts import LoopFacts, Place
-from nabla_guard.state_dicts import ModuleLoad
+from nabla_guard.families.checkpoint_parts import PartFacts
+from nabla_guard.families.checkpoints import CheckpointFacts, CheckpointWatch
+from nabla_guard.families.state_dicts import ModuleLoad
 
 from .rules.resume import CHECKPOINT_KEYS_IGNORED, RESUME_LOST_STATE, RESUME_UNTIED
 

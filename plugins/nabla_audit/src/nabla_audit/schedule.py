@@ -9,8 +9,8 @@ from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts
-from nabla_guard.scaling import ScalerWatch
-from nabla_guard.schedulers import SchedulerFacts, SchedulerWatch
+from nabla_guard.families.scaling import ScalerWatch
+from nabla_guard.families.schedulers import SchedulerFacts, SchedulerWatch
 
 from .ledger import Ledger
 from .rules.mode import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.backwards import BackwardWatch
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
+from nabla_guard.families.backwards import BackwardWatch
 
 from .rules.protocol import GRADIENT_FROM_OTHER_LOSS
 from .streak import CONSECUTIVE, Streaks

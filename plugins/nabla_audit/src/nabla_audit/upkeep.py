@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.copies import CopyFacts, CopyWatch
 from nabla_guard.facts import LoopFacts, OptimizerFacts
-from nabla_guard.ties import TieFacts, TieWatch
-from nabla_guard.values import StillFacts, ValueWatch
+from nabla_guard.families.copies import CopyFacts, CopyWatch
+from nabla_guard.families.ties import TieFacts, TieWatch
+from nabla_guard.families.values import StillFacts, ValueWatch
 
 from .options import AuditOptions
 from .rules.wiring import (

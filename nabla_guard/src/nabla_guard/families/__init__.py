@@ -1,0 +1,1 @@
+"""Families of facts, each gathered only while a detector wants it."""

@@ -1,0 +1,148 @@
+"""What a program restores: modules from state dicts, and parts of checkpoint files.
+
+``torch.load`` and the ``load_state_dict`` methods are observed, not replaced in what they do. Of a
+checkpoint only shapes and names are kept, no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..facts import Place
+from ..loop.watch import Watch
+from ..taps.patching import Patches, Replacement
+from ..taps.place import user_place
+from .checkpoint_parts import PartFacts, compare_part, parts_of
+from .state_dicts import ModuleLoad, NamesBefore
+
+if TYPE_CHECKING:
+    from ..loop.book import OptimizerRecord
+    from ..loop.live import LiveLoop
+
+__all__ = ["CheckpointFacts", "CheckpointWatch"]
+
+_SETTLED_STEPS = 3
+_MAX_LOADS = 64
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CheckpointFacts:
+    """One file that was loaded.
+
+    Attributes:
+        place: where.
+        parts: its parts of known kind.
+        model_restored: whether a module was given a state dict since.
+        steps_after: steps since the model was restored.
+    """
+
+    place: Place | None = None
+    parts: list[PartFacts] = field(default_factory=list)
+    model_restored: bool = False
+    steps_after: int = 0
+
+
+class CheckpointWatch(Watch):
+    """Follows loading.
+
+    Attributes:
+        loads: modules that were given a state dict since a detector last looked.
+        settled: checkpoints after which three steps were made, since a detector last looked.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.loads: list[ModuleLoad] = []
+        self.settled: list[CheckpointFacts] = []
+        self._open: list[CheckpointFacts] = []
+
+    def start(self, patches: Patches) -> None:
+        """Follow files and state dicts."""
+        patches.replace(torch, "load", self._wrap_file)
+        patches.replace(Module, "load_state_dict", self._wrap_module)
+        patches.replace(Optimizer, "load_state_dict", self._wrap_kind("optimizer"))
+        patches.replace(torch.amp.GradScaler, "load_state_dict", self._wrap_kind("scaler"))
+        for owner in _schedulers(LRScheduler):
+            patches.replace(owner, "load_state_dict", self._wrap_kind("scheduler"))
+
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """Count steps after a resume, and compare what was not restored with what is used."""
+        if not self._open:
+            return
+        for checkpoint in tuple(self._open):
+            if not checkpoint.model_restored:
+                continue
+            checkpoint.steps_after += 1
+            if checkpoint.steps_after == _SETTLED_STEPS:
+                self._open.remove(checkpoint)
+                self.settled.append(checkpoint)
+                for part in checkpoint.parts:
+                    compare_part(part, optimizer)
+
+    # ------------------------------------------------------------------ replaced attributes
+    def _wrap_file(self, original: Replacement) -> Replacement:
+        def load(*args: object, **kwargs: object) -> object:
+            content = original(*args, **kwargs)
+            self.guarded(lambda: self._opened(content))
+            return content
+
+        return load
+
+    def _wrap_kind(self, kind: str) -> Callable[[Replacement], Replacement]:
+        def wrap(original: Replacement) -> Replacement:
+            def load_state_dict(owner: object, *args: object, **kwargs: object) -> object:
+                outcome = original(owner, *args, **kwargs)
+                self.guarded(lambda: self._restored(kind))
+                return outcome
+
+            return load_state_dict
+
+        return wrap
+
+    def _wrap_module(self, original: Replacement) -> Replacement:
+        def load_state_dict(
+            module: Module, state_dict: Mapping[str, object], *args: object, **kwargs: object
+        ) -> object:
+            before: list[NamesBefore] = []
+            self.guarded(lambda: before.append(NamesBefore(module)))
+            outcome = original(module, state_dict, *args, **kwargs)
+            strict = bool(kwargs.get("strict", args[0] if args else True))
+            if before:
+                self.guarded(lambda: self._module_loaded(module, state_dict, strict, before[0]))
+            return outcome
+
+        return load_state_dict
+
+    # ------------------------------------------------------------------ private
+    def _opened(self, content: object) -> None:
+        if not isinstance(content, Mapping):
+            return
+        parts = list(parts_of(content))
+        if parts:
+            self._open.append(CheckpointFacts(place=user_place(), parts=parts))
+
+    def _restored(self, kind: str) -> None:
+        for checkpoint in self._open:
+            for part in checkpoint.parts:
+                part.restored = part.restored or part.kind == kind
+
+    def _module_loaded(
+        self, module: Module, state: Mapping[str, object], strict: bool, before: NamesBefore
+    ) -> None:
+        for checkpoint in self._open:
+            checkpoint.model_restored = True
+        if len(self.loads) < _MAX_LOADS:
+            self.loads.append(before.compare(module, state, strict))
+
+
+def _schedulers(owner: type[LRScheduler]) -> Iterator[type[LRScheduler]]:
+    yield owner
+    for child in owner.__subclasses__():
+        yield from _schedulers(child)

@@ -1,0 +1,179 @@
+"""Calls of the functions that clip gradients, and what they were given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+
+from ..facts import OptimizerFacts, Place
+from ..loop.watch import EVERY_EVENT, Watch
+from ..taps.patching import Patches, Replacement
+from ..taps.place import user_place
+from .scaling import ScalerWatch
+
+if TYPE_CHECKING:
+    from ..loop.live import LiveLoop
+
+__all__ = ["ClipFacts", "ClipWatch"]
+
+_MAX_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipFacts:
+    """One call that clipped gradients wrongly, as far as its own arguments show.
+
+    Attributes:
+        place: where it was called.
+        function: name of the function.
+        optimizer: holds the clipped parameters; ``None`` when nothing was clipped.
+        gradients: number of gradients it was given.
+        limit: the norm or value it clips to.
+        scale: the loss scale that its gradients were still multiplied by; 1 for none.
+        written: gradients that backward passes have written and nobody cleared.
+    """
+
+    place: Place | None
+    function: str
+    optimizer: OptimizerFacts | None
+    gradients: int
+    limit: float
+    scale: float = 1.0
+    written: int = 0
+
+
+class ClipWatch(Watch):
+    """Notes suspicious clipping since the last step.
+
+    Attributes:
+        calls: number of calls since the last step.
+        ever: whether there was any call.
+        suspects: those that clipped nothing, or gradients that were still scaled.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.calls = 0
+        self.ever = False
+        self.suspects: list[ClipFacts] = []
+        self._scaler = loop.watches.gather(ScalerWatch)
+        self._given: int | None = None
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """Without clipping there is nothing to follow."""
+        return frozenset() if self.ever else EVERY_EVENT
+
+    def start(self, patches: Patches) -> None:
+        """See :class:`.watch.Watch`."""
+        patches.replace(clip_grad, "_get_total_norm", self._wrap_norm)
+        patches.replace(clip_grad, "_clip_grads_with_norm_", self._wrap_clip)
+        patches.replace(clip_grad, "clip_grad_value_", self._wrap_value)
+        patches.replace(torch.nn.utils, "clip_grad_value_", self._wrap_value)
+
+    def step_ended(self, record: object, optimizer: Optimizer) -> None:
+        """See :class:`.watch.Watch`."""
+        self.calls = 0
+        if self.suspects:
+            self.suspects = []
+
+    # ------------------------------------------------------------------ replaced functions
+    def _wrap_norm(self, original: Replacement) -> Replacement:
+        def get_total_norm(tensors: object, *args: object, **kwargs: object) -> object:
+            if torch.compiler.is_compiling():
+                return original(tensors, *args, **kwargs)
+            given = _listed(tensors)
+            self._given = len(given)
+            return original(given, *args, **kwargs)
+
+        return get_total_norm
+
+    def _wrap_clip(self, original: Replacement) -> Replacement:
+        def clip(parameters: object, max_norm: float, *args: object, **kwargs: object) -> object:
+            if torch.compiler.is_compiling():
+                return original(parameters, max_norm, *args, **kwargs)
+            given = _listed(parameters)
+            count, self._given = self._given, None
+            if count is None:
+                count = sum(_has_gradient(found) for found in given)
+            self.guarded(lambda: self._note("clip_grad_norm_", given, count, float(max_norm)))
+            return original(given, max_norm, *args, **kwargs)
+
+        return clip
+
+    def _wrap_value(self, original: Replacement) -> Replacement:
+        def clip(parameters: object, clip_value: float, *args: object, **kwargs: object) -> object:
+            if torch.compiler.is_compiling():
+                return original(parameters, clip_value, *args, **kwargs)
+            given = _listed(parameters)
+            count = sum(_has_gradient(found) for found in given)
+            self.guarded(lambda: self._note("clip_grad_value_", given, count, float(clip_value)))
+            return original(given, clip_value, *args, **kwargs)
+
+        return clip
+
+    def _note(self, function: str, given: list[object], count: int, limit: float) -> None:
+        self.calls += 1
+        if not self.ever:
+            self.ever = True
+            self.loop.calm.attend()
+        if len(self.suspects) >= _MAX_CALLS or math.isinf(limit):
+            return  # an infinite limit only measures
+        if not count:
+            written = sum(record.live for record in self.loop.gradients)
+            if written:
+                self._suspect(function, None, count, limit, 1.0, written)
+            return
+        if not self._scaler.ever:
+            return
+        for facts in _owners(self, given):
+            if self._scaler.facts_still_scaled(facts):
+                self._suspect(function, facts, count, limit, self._scaler.scale, count)
+
+    def _suspect(
+        self,
+        function: str,
+        optimizer: OptimizerFacts | None,
+        count: int,
+        limit: float,
+        scale: float,
+        written: int,
+    ) -> None:
+        self.suspects.append(
+            ClipFacts(
+                place=user_place(),
+                function=function,
+                optimizer=optimizer,
+                gradients=count,
+                limit=limit,
+                scale=scale,
+                written=written,
+            )
+        )
+
+
+def _listed(given: object) -> list[object]:
+    if isinstance(given, Iterable) and not isinstance(given, Tensor):
+        return list(given)
+    return [given]
+
+
+def _has_gradient(found: object) -> bool:
+    return isinstance(found, Tensor) and found.grad is not None
+
+
+def _owners(watch: ClipWatch, given: list[object]) -> list[OptimizerFacts]:
+    tensors = [found for found in given if isinstance(found, Tensor)]
+    owners = {
+        id(facts): facts
+        for record in watch.loop.gradients.known(tensors)
+        for facts in record.facts.optimizers
+    }
+    return list(owners.values())

@@ -1,0 +1,178 @@
+"""Which class label each input row has, as long as that is a function of the row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ..loop.watch import EVERY_EVENT, Watch
+from .graph import name_of, nodes_from, saved_tensor
+from .saved_hooks import SavedHooksWatch
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+    from torch.optim import Optimizer
+
+    from ..loop.book import OptimizerRecord
+    from ..loop.live import LiveLoop
+    from ..loop.roots import RootRecord
+
+__all__ = ["LabelFacts", "LabelWatch"]
+
+_ROWS = 16
+_ROW_ELEMENTS = 16
+_MAX_KNOWN = 5_000
+_NEAR = 24
+_REPEATS = 3
+_PATIENCE = 64
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LabelFacts:
+    """Whether an input row keeps its label: only while it did so without exception.
+
+    Attributes:
+        known: rows that were seen at least three times, always with one label.
+        since: step at which most repeated rows of a batch carried another label than before.
+        batches: batches with repeated rows from that step on.
+        changed: those in which most repeated rows carried another label.
+        agreed: repeated rows with their old label in these batches.
+        clashed: repeated rows with another one.
+        is_function: whether every row had one label before ``since``.
+    """
+
+    known: int = 0
+    since: int | None = None
+    batches: int = 0
+    changed: int = 0
+    agreed: int = 0
+    clashed: int = 0
+    is_function: bool = True
+
+
+class LabelWatch(Watch):
+    """Remembers the label of repeated input rows, as long as the label is a function of the row.
+
+    Attributes:
+        facts: what was found.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.facts = LabelFacts()
+        self._labels: dict[bytes, tuple[int, int]] = {}
+        self._hooks = loop.watches.gather(SavedHooksWatch)
+        self._rows: Tensor | None = None
+        self._idle = 0
+        self._looks = 0
+        self._stepped = False
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """After many looks now and then is enough, and again each step after a resume."""
+        busy = self.facts.since is not None and self.facts.batches <= _REPEATS
+        return EVERY_EVENT if self._looks > _PATIENCE and not busy else frozenset()
+
+    @property
+    def _asleep(self) -> bool:
+        """Without repeated rows there is nothing to learn, so look ever more rarely."""
+        return self._idle > _PATIENCE and bool((self.loop.index + 1) % 16)
+
+    def stop(self) -> None:
+        """Let go of the batch."""
+        self._rows = None
+
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Keep the input of the root that was called last."""
+        given = args[0] if args else None
+        usable = isinstance(given, Tensor) and given.device.type == "cpu" and given.dim() > 0
+        self._rows = given.detach() if usable and isinstance(given, Tensor) else None
+
+    def backward_started(self, roots: Sequence[Tensor]) -> None:
+        """Compare labels with what they were."""
+        rows, self._rows = self._rows, None
+        facts = self.facts
+        if rows is None or not facts.is_function or len(roots) != 1 or self._asleep:
+            return
+        if self._hooks.hooked:
+            return
+        labels = _labels_near(roots[0].grad_fn)
+        if labels is None or labels.dim() != 1 or labels.shape[0] != rows.shape[0]:
+            return
+        self._compare(_keys(rows), labels[:_ROWS].tolist())
+
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """Count the step."""
+        self._stepped = True
+        self._rows = None
+
+    def _compare(self, keys: list[bytes], labels: list[int]) -> None:
+        self._looks += 1
+        agreed = clashed = 0
+        for key, label in zip(keys, labels, strict=True):
+            known, times = self._labels.get(key, (label, 0))
+            if known == label:
+                agreed += times >= _REPEATS
+                self._count(key, label, times)
+            elif times >= _REPEATS:
+                clashed += 1
+            else:
+                self.facts.is_function = False
+                return
+        self._idle = 0 if agreed or clashed else self._idle + 1
+        self._decide(agreed, clashed)
+
+    def _count(self, key: bytes, label: int, times: int) -> None:
+        if times or len(self._labels) < _MAX_KNOWN:
+            self._labels[key] = (label, times + 1)
+            self.facts.known += self.facts.since is None and times + 1 == _REPEATS
+
+    def _decide(self, agreed: int, clashed: int) -> None:
+        facts = self.facts
+        most = clashed * 2 > agreed + clashed
+        if facts.since is None:
+            if not clashed:
+                return
+            if not most or clashed < 4:
+                facts.is_function = False
+                return
+            self.loop.calm.attend()
+            facts.since = self.loop.index + 1 if self._stepped else 0
+        if agreed or clashed:
+            facts.batches += 1
+            facts.changed += most
+            facts.agreed += agreed
+            facts.clashed += clashed
+
+
+def _keys(rows: Tensor) -> list[bytes]:
+    flat = rows[:_ROWS].reshape(min(_ROWS, rows.shape[0]), -1)
+    stride = max(1, flat.shape[1] // _ROW_ELEMENTS)
+    chosen = flat[:, ::stride][:, :_ROW_ELEMENTS].contiguous()
+    if not chosen.numel():
+        return []
+    whole = chosen.view(torch.uint8) if chosen.dtype != torch.bool else chosen.to(torch.uint8)
+    return [bytes(row) for row in whole.tolist()]
+
+
+def _labels_near(top: Node | None) -> Tensor | None:
+    """Class labels of the loss close to the root of a backward pass."""
+    if top is None:
+        return None
+    for count, node in enumerate(nodes_from([top])):
+        if name_of(node) == "NllLoss":
+            return saved_tensor(node, "target")
+        if count >= _NEAR:
+            return None
+    return None

@@ -1,0 +1,224 @@
+"""What data loaders deliver: in which order, how much of it, and with which randomness.
+
+Only the lists of indices are looked at, which the loader makes in the parent process also when
+workers
+load the data; no sample is touched.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..facts import Place
+from ..loop.watch import Watch
+from ..taps.patching import Patches, Replacement
+from ..taps.place import user_place
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from ..loop.book import OptimizerRecord
+    from ..loop.live import LiveLoop
+    from ..loop.roots import RootRecord
+
+__all__ = ["EpochFacts", "LoaderFacts", "LoaderWatch", "describe_loader"]
+
+_KEPT_EPOCHS = 8
+_KEPT_BATCHES = 4096
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EpochFacts:
+    """One iterator over a loader.
+
+    Attributes:
+        order: hash of the indices of each batch, in order; at most the first 4,096.
+        given: batches handed to the program.
+        epoch: the sampler's ``epoch`` when it began, as ``set_epoch`` sets it.
+        step: step of the loop that was closed last when it began.
+        others: batches that all other iterators had given when it began.
+        evaluated: whether its batches went into a model without gradients.
+    """
+
+    order: list[int] = field(default_factory=list)
+    given: int = 0
+    epoch: int | None = None
+    step: int = -1
+    others: int = 0
+    evaluated: bool = False
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LoaderFacts:
+    """One data loader.
+
+    Attributes:
+        sampler: class name of its sampler.
+        has_set_epoch: whether the sampler has ``set_epoch``.
+        shuffles: whether it is meant to give another order in each epoch.
+        batches: its length, where it has one.
+        samples: length of its sampler, where it has one.
+        workers: number of worker processes.
+        copied_generators: attributes of the dataset that hold a random generator, which every
+            worker gets a copy of, and nothing reseeds in the workers.
+        place: where the last iterator was made.
+        iterators: iterators made so far.
+        epochs: the latest of them, oldest first.
+    """
+
+    sampler: str = ""
+    has_set_epoch: bool = False
+    shuffles: bool = False
+    batches: int | None = None
+    samples: int | None = None
+    workers: int = 0
+    copied_generators: tuple[str, ...] = ()
+    place: Place | None = None
+    iterators: int = 0
+    epochs: list[EpochFacts] = field(default_factory=list)
+
+
+class LoaderWatch(Watch):
+    """Follows every loader that the program iterates over.
+
+    Attributes:
+        loaders: what is known of each.
+        news: loaders of which an iterator was made since a detector last looked.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.loaders: list[LoaderFacts] = []
+        self.news: list[LoaderFacts] = []
+        self._known: weakref.WeakKeyDictionary[object, LoaderFacts] = weakref.WeakKeyDictionary()
+        self._running: weakref.WeakKeyDictionary[object, EpochFacts] = weakref.WeakKeyDictionary()
+
+        self._given = 0
+        self._stepped = False
+        self._latest: EpochFacts | None = None
+        self._opening: EpochFacts | None = None  # with workers, making one asks for indices
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset({"forward_ended", "step_ended"})
+
+    def start(self, patches: Patches) -> None:
+        """Follow the making of iterators and what they ask of their sampler."""
+        patches.replace(DataLoader, "__iter__", self._wrap_iter)
+        patches.replace(_BaseDataLoaderIter, "_next_index", self._wrap_index)
+        patches.replace(_BaseDataLoaderIter, "__next__", self._wrap_next)
+
+    def _wrap_iter(self, original: Replacement) -> Replacement:
+        def iterate(loader: object) -> object:
+            begun = EpochFacts()
+            self.guarded(lambda: self._begin(loader, begun))
+            self._opening = begun
+            iterator = original(loader)
+            self.guarded(lambda: self._running.__setitem__(iterator, begun))
+            self._opening = None
+            return iterator
+
+        return iterate
+
+    def _wrap_index(self, original: Replacement) -> Replacement:
+        def next_index(iterator: object) -> object:
+            index = original(iterator)
+            self.guarded(lambda: self._ordered(iterator, index))
+            return index
+
+        return next_index
+
+    def _wrap_next(self, original: Replacement) -> Replacement:
+        def following(iterator: object) -> object:
+            batch = original(iterator)
+            epoch = self._running.get(iterator)
+            if epoch is not None:
+                epoch.given += 1
+                self._given += 1
+                self._latest = epoch
+            return batch
+
+        return following
+
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Tell evaluation from training."""
+        if self._latest is not None and not torch.is_grad_enabled():
+            self._latest.evaluated = True
+
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """Note that training has begun."""
+        self._stepped = True
+
+    def _begin(self, loader: object, begun: EpochFacts) -> None:
+        if not isinstance(loader, DataLoader):
+            return
+        facts = self._known.get(loader)
+        if facts is None:
+            facts = self._known[loader] = describe_loader(loader)
+            self.loaders.append(facts)
+        epoch = getattr(loader.sampler, "epoch", None)
+        begun.step = self.loop.index if self._stepped else -1
+        begun.others = self._given - sum(known.given for known in facts.epochs)
+        begun.epoch = epoch if isinstance(epoch, int) else None
+        facts.place = user_place()
+        facts.iterators += 1
+        facts.epochs.append(begun)
+        del facts.epochs[:-_KEPT_EPOCHS]
+        self.news.append(facts)
+
+    def _ordered(self, iterator: object, index: object) -> None:
+        epoch = self._running.get(iterator) or self._opening
+        if epoch is not None and len(epoch.order) < _KEPT_BATCHES:
+            epoch.order.append(hash(tuple(index) if isinstance(index, list) else index))
+
+
+def describe_loader(loader: DataLoader[object]) -> LoaderFacts:
+    """Return what a loader says of itself before the first iterator is made."""
+    sampler = loader.sampler
+    return LoaderFacts(
+        sampler=type(sampler).__name__,
+        has_set_epoch=hasattr(sampler, "set_epoch"),
+        shuffles=_shuffles(sampler),
+        batches=_length(loader),
+        samples=_length(sampler),
+        workers=loader.num_workers,
+        copied_generators=tuple(_copied_generators(loader)),
+    )
+
+
+def _shuffles(sampler: object) -> bool:
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement
+    return isinstance(sampler, Sampler) and getattr(sampler, "shuffle", None) is True
+
+
+def _length(sized: object) -> int | None:
+    try:
+        return len(sized)  # type: ignore[arg-type]  # the exception is the answer
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _copied_generators(loader: DataLoader[object]) -> Iterator[str]:
+    if loader.num_workers < 2 or loader.worker_init_fn is not None:
+        return
+    for name, value in vars(loader.dataset).items() if hasattr(loader.dataset, "__dict__") else ():
+        numpy_made = type(value).__module__.startswith("numpy.random")
+        if numpy_made or isinstance(value, (random.Random, torch.Generator)):
+            yield name

@@ -1,0 +1,96 @@
+"""Which parameters the graph of a loss leads to, also those of no registered module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from ..facts import ParameterFacts
+from ..loop.watch import Watch
+from .graph import leaf_of, nodes_from
+
+if TYPE_CHECKING:
+    from ..loop.live import LiveLoop
+
+__all__ = ["ReachWatch"]
+
+_EARLY_PASSES = 6
+_MAX_DEPTH = 3
+_MAX_ITEMS = 256
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+class ReachWatch(Watch):
+    """Walks the graphs of the first backward passes and of the first steps of each optimizer."""
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self._reached: set[int] = set()
+        self._passes = 0
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset({"backward_started"}) if self._passes >= _EARLY_PASSES else frozenset()
+
+    def reached(self, parameter: ParameterFacts) -> bool:
+        """Whether a graph that was walked leads to ``parameter``."""
+        return id(parameter) in self._reached
+
+    def backward_started(self, roots: Sequence[Tensor]) -> None:
+        """See :class:`.watch.Watch`."""
+        if self._passes >= _EARLY_PASSES and not self.loop.book.curious:
+            return
+        self._passes += 1
+        tops = [root.grad_fn for root in roots if root.grad_fn is not None]
+        for node in nodes_from(tops):
+            leaf = leaf_of(node)
+            if isinstance(leaf, Parameter):
+                self._reached.add(id(self.loop.gradients.record(leaf).facts))
+
+    def holder(self, parameter: ParameterFacts) -> str | None:
+        """Return the path of a plain attribute of a root module that holds ``parameter``."""
+        wanted = next(
+            (record.ref() for record in self.loop.gradients if record.facts is parameter), None
+        )
+        if wanted is None:
+            return None
+        for root in self.loop.roots.living:
+            for path, module in root.named_modules():
+                found = _search(module, wanted)
+                if found is not None:
+                    return ".".join(filter(None, [type(root).__name__, path, found]))
+        return None
+
+
+def _search(module: Module, wanted: Tensor) -> str | None:
+    for name, value in vars(module).items():
+        if name not in _REGISTERED:
+            for path, item in _items(value, name, 0):
+                found = _inside(item, wanted)
+                if found is not None:
+                    return f"{path}.{found}".rstrip(".")
+    return None
+
+
+def _inside(item: object, wanted: Tensor) -> str | None:
+    """Path of ``wanted`` inside ``item``: ``""`` for itself."""
+    if item is wanted:
+        return ""
+    if not isinstance(item, Module):
+        return None
+    return next((name for name, own in item.named_parameters() if own is wanted), None)
+
+
+def _items(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
+    if isinstance(value, (Module, Tensor)):
+        yield path, value
+    elif depth < _MAX_DEPTH and isinstance(value, (list, tuple)):
+        for index, item in enumerate(value[:_MAX_ITEMS]):
+            yield from _items(item, f"{path}[{index}]", depth + 1)
+    elif depth < _MAX_DEPTH and isinstance(value, Mapping):
+        for key, item in list(value.items())[:_MAX_ITEMS]:
+            yield from _items(item, f"{path}[{key!r}]", depth + 1)

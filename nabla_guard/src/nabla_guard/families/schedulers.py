@@ -1,0 +1,195 @@
+"""Learning-rate schedulers: how often each is stepped, and between which steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ..facts import OptimizerFacts, Place
+from ..loop.watch import EVERY_EVENT, Watch
+from ..taps.patching import Patches, Replacement
+from ..taps.place import user_place
+
+if TYPE_CHECKING:
+    from ..loop.live import LiveLoop
+
+__all__ = ["SchedulerFacts", "SchedulerWatch"]
+
+_HORIZONS = ("total_steps", "T_max", "total_iters")
+_EARLY_CALLS = 8
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SchedulerFacts:
+    """One scheduler.
+
+    Attributes:
+        name: class name.
+        optimizer: facts of its optimizer.
+        place: where it is stepped, as last seen.
+        window: calls since the last step of its optimizer.
+        calls: all calls.
+        early_calls: calls before the first step of its optimizer.
+        late_steps: steps of its optimizer after the last call.
+        steps: steps of its optimizer since the first call, or since it was made.
+        position: ``last_epoch`` after the last call.
+        horizon: length of the schedule in calls, for classes that state it; 0 for the others.
+        horizon_name: name of that argument.
+        rate: learning rate of the first group after the last call; ``None`` when not readable.
+        lowest_rate: smallest such rate so far.
+        epochal: whether it was ever called with an explicit epoch.
+    """
+
+    name: str
+    optimizer: OptimizerFacts
+    place: Place | None = None
+    window: int = 0
+    calls: int = 0
+    early_calls: int = 0
+    late_steps: int = 0
+    steps: int = 0
+    position: int = 0
+    horizon: int = 0
+    horizon_name: str = ""
+    rate: float | None = None
+    lowest_rate: float | None = None
+    epochal: bool = False
+
+
+class SchedulerWatch(Watch):
+    """Counts calls of ``step`` of the outermost scheduler: composed ones step their parts."""
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.schedulers: dict[int, SchedulerFacts] = {}
+        self._refs: dict[int, weakref.ref[LRScheduler]] = {}
+        self._patches: Patches | None = None
+        self._wrapped: set[type] = set()
+        self._running = 0
+        self._making = 0
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset() if self.schedulers else EVERY_EVENT
+
+    def start(self, patches: Patches) -> None:
+        """See :class:`.watch.Watch`."""
+        self._patches, self._wrapped, self._running, self._making = patches, set(), 0, 0
+        for kind in (LRScheduler, *_subclasses(LRScheduler)):
+            self._wrap_class(kind)
+        patches.replace(LRScheduler, "__init__", self._wrap_making)
+
+    def of(self, optimizer: OptimizerFacts) -> list[SchedulerFacts]:
+        """Return the schedulers of an optimizer that were stepped at least once."""
+        return [facts for facts in self.schedulers.values() if facts.optimizer is optimizer]
+
+    def step_ended(self, record: object, optimizer: Optimizer) -> None:
+        """See :class:`.watch.Watch`."""
+        stepped = getattr(record, "facts", None)
+        for facts in self.schedulers.values():
+            if facts.optimizer is stepped:
+                facts.window = 0
+                facts.late_steps += 1
+                facts.steps += 1
+
+    # ------------------------------------------------------------------ private
+    def _wrap_class(self, kind: object) -> None:
+        if self._patches is None or not (isinstance(kind, type) and issubclass(kind, LRScheduler)):
+            return
+        if kind in self._wrapped or "step" not in vars(kind):
+            return
+        if not issubclass(kind, ReduceLROnPlateau):  # it steps on a metric, as often as one likes
+            self._wrapped.add(kind)
+            self._patches.replace(kind, "step", self._wrap_step)
+
+    def _wrap_making(self, original: Replacement) -> Replacement:
+        def make(scheduler: LRScheduler, *args: object, **kwargs: object) -> object:
+            if self.watches:
+                for kind in type(scheduler).__mro__:
+                    self._wrap_class(kind)
+            self._making += 1  # it steps itself to its first rate
+            try:
+                return original(scheduler, *args, **kwargs)
+            finally:
+                self._making -= 1
+
+        return make
+
+    def _wrap_step(self, original: Replacement) -> Replacement:
+        def step(scheduler: LRScheduler, *args: object, **kwargs: object) -> object:
+            self._running += 1
+            try:
+                outcome = original(scheduler, *args, **kwargs)
+            finally:
+                self._running -= 1
+            inside = self._running or self._making or getattr(scheduler, "_is_initial", False)
+            if not inside:
+                given = bool(args) or kwargs.get("epoch") is not None
+                self.guarded(lambda: self._note(scheduler, given))
+            return outcome
+
+        return step
+
+    def _note(self, scheduler: LRScheduler, given: bool) -> None:
+        facts = self._facts(scheduler)
+        if facts is None:
+            return
+        facts.calls += 1
+        facts.window += 1
+        facts.late_steps = 0
+        facts.epochal = facts.epochal or given
+        facts.early_calls += not facts.optimizer.steps
+        facts.position = int(getattr(scheduler, "last_epoch", 0))
+        if facts.calls <= _EARLY_CALLS or facts.window > 1:
+            facts.place = user_place()
+        facts.rate = _rate(scheduler.optimizer)
+        if facts.rate is not None:
+            facts.lowest_rate = min(facts.rate, facts.lowest_rate or facts.rate)
+
+    def _facts(self, scheduler: LRScheduler) -> SchedulerFacts | None:
+        known = self._refs.get(id(scheduler))
+        if known is not None and known() is scheduler:
+            return self.schedulers[id(scheduler)]
+        optimizer = getattr(scheduler, "optimizer", None)
+        if not isinstance(optimizer, Optimizer):
+            return None
+        record = self.loop.book.get(optimizer, self.loop.scope.has_optimizer)
+        if not record.judged:
+            return None
+        name, horizon = _horizon(scheduler)
+        self._refs[id(scheduler)] = weakref.ref(scheduler)
+        facts = SchedulerFacts(
+            name=type(scheduler).__name__,
+            optimizer=record.facts,
+            horizon=horizon,
+            horizon_name=name,
+        )
+        self.schedulers[id(scheduler)] = facts
+        self.loop.calm.attend()
+        self.loop.calm.attend()  # from now on steps are counted
+        return facts
+
+
+def _subclasses(kind: type[LRScheduler]) -> Iterator[type[LRScheduler]]:
+    for found in kind.__subclasses__():
+        yield found
+        yield from _subclasses(found)
+
+
+def _horizon(scheduler: LRScheduler) -> tuple[str, int]:
+    for name in _HORIZONS:
+        value = getattr(scheduler, name, None)
+        if isinstance(value, (int, float)) and value > 0:
+            return name, int(value)
+    return "", 0
+
+
+def _rate(optimizer: Optimizer) -> float | None:
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(rate) if isinstance(rate, (int, float)) else None

@@ -1,0 +1,185 @@
+"""Calm: a loop that repeats the same step is looked at through one parameter per optimizer.
+
+Every parameter of an optimizer that was written, cleared and stepped in the same way for some steps
+is taken to go on like the first of them. What deviates from the pattern ends the calm at once;
+in any case every sixteenth step is looked at in full.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ..facts import Call
+from .gradients import GradientRecord, Group
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .book import OptimizerRecord
+    from .live import LiveLoop
+
+__all__ = ["Calm"]
+
+_REGULAR_STEPS = 3
+_EVERY = 16
+_RARELY = 100  # a round number: some look at every hundredth step
+
+
+class Calm:
+    """Decides when a loop is calm, and keeps its records while it is.
+
+    Attributes:
+        on: whether the present step is expected to be like the ones before.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        self.on = False
+        self._loop = loop
+        self._covered: dict[int, tuple[weakref.ref[Module], list[OptimizerRecord]]] = {}
+        self._held: list[tuple[OptimizerRecord, Group]] = []
+        self._wait_until = 0
+
+    def attend(self, steps: int = 0) -> None:
+        """Something happened that is not part of the pattern: look closely.
+
+        Args:
+            steps: do so for at least this many steps of the loop.
+        """
+        self._wait_until = max(self._wait_until, self._loop.index + steps)
+        for record in self._loop.book:
+            record.regular = 0
+        self._end()
+
+    def judge(self, record: OptimizerRecord, finite: bool) -> None:
+        """Compare the step that is being closed with the one before it.
+
+        Args:
+            record: the optimizer that is about to step.
+            finite: whether its losses, gradients and parameters are finite.
+        """
+        good = finite and _is_ordinary(record)
+        pattern = [(call.kind, call.parameters) for call in record.facts.calls]
+        if self.on:
+            if not good or pattern != record.pattern:
+                self.attend()
+            return
+        members = [found for found in record.records if found.wrote]
+        same = good and pattern == record.pattern and members == record.members
+        record.regular = record.regular + 1 if same and _is_regular(members) else 0
+        record.pattern, record.members = pattern, members
+        for found in members:
+            found.seen_writes = found.facts.writes
+
+    def step_ended(self, record: OptimizerRecord) -> None:
+        """Begin or end the calm between two steps."""
+        index = self._loop.index
+        due = not (index + 1) % _EVERY or (index + 1) % _RARELY in (0, _RARELY - 1)
+        if self.on:
+            if not due:
+                return
+            for known in self._loop.book:
+                known.regular = min(known.regular, _REGULAR_STEPS - 1)
+            self._end()
+        elif record.regular >= _REGULAR_STEPS and index >= self._wait_until and not due:
+            self._begin(index)
+
+    # ------------------------------------------------------------------ what happens while calm
+    def written(self, found: Sequence[GradientRecord], call: Call, loss: Tensor | None) -> None:
+        """A backward pass wrote the gradients of these leaders."""
+        first = True
+        for record, group in self._held:
+            if group.leader in found:
+                mine = call if first else Call(kind="write", backward=call.backward)
+                mine.parameters = len(group.members)
+                record.note(mine)
+                record.add_loss(loss)
+                first = False
+        leaders = [group.leader for _, group in self._held]
+        others = [one for one in found if one not in leaders]
+        if others:
+            self._loop.book.note_writes(others, loss, call, {})
+
+    def cleared(self, owner: Optimizer | Module) -> bool:
+        """``zero_grad`` of ``owner`` was called; return whether it is dealt with."""
+        records = self._records_of(owner)
+        groups = self._loop.gradients.groups
+        if records is None or not groups:
+            return False
+        for record in records:
+            group = groups[id(record)]
+            if self._loop.gradients.clear((group.leader,)):
+                record.note(Call(kind="clear", parameters=len(group.members)))
+        return True
+
+    def _records_of(self, owner: Optimizer | Module) -> list[OptimizerRecord] | None:
+        """The optimizers whose groups a call clears; ``None`` when it clears a part of one."""
+        if isinstance(owner, Optimizer):
+            record = self._loop.book.known(owner)
+            groups = self._loop.gradients.groups
+            return [record] if record is not None and id(record) in groups else None
+        known = self._covered.get(id(owner))
+        if known is None or known[0]() is not owner:
+            records = self._covered_by(owner)
+            if records is None:
+                return None
+            known = self._covered[id(owner)] = (weakref.ref(owner), records)
+        return known[1]
+
+    def _covered_by(self, module: Module) -> list[OptimizerRecord] | None:
+        held = {id(found) for found in self._loop.gradients.known(module.parameters())}
+        records = []
+        for record in self._loop.book:
+            group = self._loop.gradients.groups.get(id(record))
+            inside = 0 if group is None else sum(id(found) in held for found in group.members)
+            if group is not None and inside == len(group.members):
+                records.append(record)
+            elif inside:
+                return None
+        return records
+
+    # ------------------------------------------------------------------ private
+    def _begin(self, index: int) -> None:
+        records = [record for record in self._loop.book if record.index >= index - 1]
+        if any(record.regular < _REGULAR_STEPS for record in records):
+            return
+        groups = {id(record): Group(record.members) for record in records}
+        if all(group.is_uniform for group in groups.values()):
+            self.on = True
+            self._covered = {}
+            self._held = [(record, groups[id(record)]) for record in records]
+            self._loop.gradients.settle(groups)
+            self._loop.watches.calm(True)
+
+    def _end(self) -> None:
+        if self.on:
+            self.on = False
+            self._held = []
+            self._loop.gradients.wake()
+            self._loop.watches.calm(False)
+
+
+def _is_ordinary(record: OptimizerRecord) -> bool:
+    """Whether there is something to apply, at some rate, and nobody wants a close look."""
+    facts = record.facts
+    applies = facts.gradient == "nonzero" and (not facts.rates or any(facts.rates))
+    return applies and not facts.closure and not record.curious
+
+
+def _is_regular(members: list[GradientRecord]) -> bool:
+    """Whether all were written equally often by one optimizer's passes, and by nobody else."""
+    if not members:
+        return False
+    passes = members[0].facts.writes - members[0].seen_writes
+    return all(
+        (parameter := found.ref()) is not None
+        and parameter._version == found.data_version
+        and len(found.facts.optimizers) == 1
+        and found.facts.writes - found.seen_writes == passes
+        and not found.carried
+        for found in members
+    )

@@ -1,0 +1,350 @@
+"""A watched training loop: turns what the instrument delivers into facts and step records.
+
+A step is closed when the outermost optimizer step is about to run (with a closure: has run), in one
+batched pass over gradients, parameters, losses and root outputs, with one read per device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from nabla_core.problem import Problem
+from nabla_core.records import StepRecord
+
+from ..facts import Call, NumberFacts, OptimizerFacts
+from ..origin.explainer import Explainer
+from ..origin.policy import OnNonFinite, StepPolicy
+from ..taps.instrument import INSTRUMENT
+from ..taps.optimizers import parameters_of
+from ..taps.place import user_place
+from ..taps.scaler import was_skipped
+from .book import OptimizerBook, OptimizerRecord
+from .calm import Calm
+from .evidence import gather
+from .exact import sample_of
+from .gradients import GradientRecord, GradientTable
+from .pending import Pending
+from .reading import StepReading, rates_of, take
+from .roots import RootTable
+from .scope import Scope
+from .signals import is_ordinary, nonzero_flags
+from .view import LoopView
+from .watch import Watches
+
+if TYPE_CHECKING:
+    from nabla_core.session import Session
+
+__all__ = ["LiveLoop"]
+
+_EARLY_WRITES = 4
+_EARLY_STEPS = 3
+_AFTER_LOADING = 64
+
+
+class LiveLoop:
+    """A fact source: one or several models and optimizers that train in this process.
+
+    Args:
+        session: receives the step records.
+        scope: what of the process to watch; everything by default.
+        on_nonfinite: what to do with a step that is not finite.
+    """
+
+    name = "live loop"
+    explains = True  # keep each step, so that the first bad one can be executed again
+
+    def __init__(
+        self, session: Session, scope: Scope | None = None, on_nonfinite: OnNonFinite = "report"
+    ) -> None:
+        self.session = session
+        self.policy = StepPolicy(on_nonfinite)
+        self.scope = scope or Scope()
+        self.gradients = GradientTable()
+        self.roots = RootTable(self.gradients)
+        self.book = OptimizerBook(self.gradients)
+        self.stepping: OptimizerFacts | None = None
+        self.numbers: NumberFacts | None = None
+        self.index = 0
+        self._stepped: set[int] = set()
+        self._touched: list[GradientRecord] = []
+        self._pending = Pending()
+        self._backwards = 0
+        self._attentive = True
+        self._wanted: frozenset[str] = frozenset()
+        self._view = LoopView(self)
+        self.watches = Watches(self)
+        self.calm = Calm(self)
+        self._explainer = Explainer(self.gradients)
+
+    # ------------------------------------------------------------------ as a fact source
+    @property
+    def offers(self) -> frozenset[str]:
+        """Names of the signals and facts that this version of torch lets the loop give."""
+        from .offers import offered
+
+        return offered(INSTRUMENT.missing)
+
+    @property
+    def facts(self) -> LoopView:
+        """The facts, for detectors."""
+        return self._view
+
+    def connect(self) -> None:
+        """Connect to the session and learn what its selected rules need."""
+        if self.session.source is None:
+            self.session.connect(self)
+        self._wanted = frozenset(
+            need
+            for detector in self.session.detectors
+            for rule in detector.rules
+            if self.session.selects(rule)
+            for need in rule.needs
+        )
+        if self.explains:
+            self._explainer.arm(self.session)
+        self.watches.start()
+        self.calm.attend()
+        chosen = self.scope.chosen
+        for optimizer in chosen:
+            self._optimizer(optimizer)
+        if not chosen:
+            self.book.search(self.scope.has_optimizer)
+
+    def close(self) -> None:
+        """Look at what the last step left behind, and let go of the user's tensors."""
+        self.watches.stop()
+        self._pending.traffic.clear()
+        self._pending.scaled = None
+        self._view.take_last_numbers()
+
+    # ------------------------------------------------------------------ what is delivered
+    def forward_ended(
+        self, module: Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
+    ) -> None:
+        """See :class:`.listener.Listener`."""
+        if not self.scope.has_module(module):
+            return
+        grad = torch.is_grad_enabled()
+        root = self.roots.called(module)
+        root.count(module, grad)
+        if root.facts.parameters:
+            if grad:
+                self._pending.traffic.add(root, args, kwargs, output)
+            if self.calm.on and (not grad or root.training is not module.training):
+                self.calm.attend()
+            root.training = module.training
+        self.watches.output = output
+        self.watches.forward_ended(root, module, args, kwargs)
+        self.watches.output = None
+
+    def backward_started(self, roots: Sequence[Tensor]) -> None:
+        """See :class:`.listener.Listener`."""
+        if self._attentive:
+            self._look()
+        self.watches.backward_started(roots)
+
+    def backward_ended(self, roots: Sequence[Tensor]) -> None:
+        """See :class:`.listener.Listener`."""
+        self._backwards += 1
+        written = self.gradients.written()
+        if self.gradients.groups:
+            call = Call(kind="write", backward=self._backwards)
+            self.calm.written(written, call, self._loss(roots))
+            self.watches.backward_ended(roots, self.gradients.joined(written), call)
+            return
+        early = (
+            written
+            if self._attentive
+            else [found for found in written if found.facts.writes <= _EARLY_WRITES]
+        )
+        place = user_place() if early else None
+        flags = self._count_nonzero(early) if early else {}
+        call = Call(kind="write", place=place, backward=self._backwards)
+        self.book.note_writes(written, self._loss(roots), call, flags)
+        self.watches.backward_ended(roots, written, call)
+        stepping = self._pending.record
+        if stepping is not None and stepping.judged and self._pending.numbers is None:
+            self._look_inside(stepping)
+
+    def gradients_cleared(self, owner: Optimizer | Module) -> None:
+        """See :class:`.listener.Listener`."""
+        if self.calm.on and self.calm.cleared(owner):
+            return
+        self.gradients.wake()
+        parameters = owner.parameters() if isinstance(owner, Module) else parameters_of(owner)
+        lost = self.gradients.clear(self.gradients.known(parameters))
+        if lost:
+            self.book.note_clears(lost, by_hand=False)
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """See :class:`.listener.Listener`."""
+        record = self._optimizer(optimizer)
+        self.calm.attend()
+        if record.facts.made_at is None:
+            record.facts.made_at = user_place()
+
+    def step_started(self, optimizer: Optimizer, closure: bool) -> None:
+        """See :class:`.listener.Listener`."""
+        record = self._pending.record = self._optimizer(optimizer)
+        record.facts.closure = closure
+        if record.judged:
+            self._count_step(id(optimizer))
+        if not closure:
+            self._close_step(record, optimizer)
+
+    def step_ended(self, optimizer: Optimizer, closure: bool) -> None:
+        """See :class:`.listener.Listener`."""
+        record, self._pending.record = self._pending.record, None
+        if record is None:
+            return
+        if closure:
+            self._close_step(record, optimizer)
+            self._pending.numbers = None
+        self.policy.end()
+        self.watches.step_ended(record, optimizer)
+        record.end_step(self.index, self.gradients.groups.get(id(record)))
+        self._attentive = self.book.curious
+        self.book.note_foreign_step(record)
+        self.calm.step_ended(record)
+        self.roots.end_step()
+        self._pending.traffic.clear()
+        self.stepping = None
+
+    def loss_scaled(self, loss: Tensor, scaled: Tensor) -> None:
+        """See :class:`.listener.Listener`."""
+        self._pending.scaled = (loss, scaled)
+
+    def state_loaded(self, module: Module, keys: frozenset[str]) -> None:
+        """See :class:`.listener.Listener`."""
+        self.calm.attend(_AFTER_LOADING)
+        for name, parameter in module.named_parameters():
+            if name in keys:
+                self.gradients.record(parameter).facts.loaded = True
+
+    def failed(self, error: Exception) -> None:
+        """See :class:`.listener.Listener`."""
+        self.watches.stop()  # what they replaced lies on top of what is removed next
+        self.session.problem(
+            Problem(
+                rule="NAB004",
+                plugin="guard",
+                message=f"the live loop raised {type(error).__name__}: {error}; "
+                f"nothing was watched from step {self.index} on",
+                hint="report it with the program that shows it; the training itself went on",
+            )
+        )
+
+    def _optimizer(self, optimizer: Optimizer) -> OptimizerRecord:
+        record = self.book.get(optimizer, self.scope.has_optimizer)
+        if self.book.changed:
+            self.book.changed = False
+            self.calm.attend()
+        return record
+
+    def _count_step(self, key: int) -> None:
+        """A new step of the loop begins when an optimizer steps that has stepped in this one."""
+        if key in self._stepped:
+            self.index += 1
+            self._stepped.clear()
+        self._stepped.add(key)
+
+    def _look(self) -> None:
+        """Notice what was done to gradients by hand since the last look."""
+        looks = self.gradients.look()
+        if looks.gone:
+            self.book.note_clears(looks.gone, by_hand=True)
+        if looks.assigned:
+            call = Call(kind="write", place=None, nonzero=None)
+            self.book.note_assignments(looks.assigned, call)
+        self._touched = [found for found in looks.touched if found.wrote]
+
+    def _count_nonzero(self, early: list[GradientRecord]) -> dict[int, bool]:
+        pairs = [
+            (found, parameter, parameter.grad)
+            for found in early
+            if (parameter := found.ref()) is not None and parameter.grad is not None
+        ]
+        flags = nonzero_flags([grad for _, _, grad in pairs])
+        for (found, parameter, _), flag in zip(pairs, flags, strict=True):
+            found.facts.nonzero_writes += flag
+            if found.first is None and not found.facts.ever_held:
+                found.first = sample_of(parameter)
+        return {id(found): flag for (found, _, _), flag in zip(pairs, flags, strict=True)}
+
+    def _loss(self, roots: Sequence[Tensor]) -> Tensor | None:
+        """The scalar root of a backward pass, before loss scaling."""
+        if len(roots) != 1 or roots[0].numel() != 1 or not is_ordinary(roots[0]):
+            return None
+        return self._pending.loss(roots[0])
+
+    def _close_step(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        if not record.judged:
+            return
+        if record.curious:
+            record.facts.step_at = user_place()
+        traffic = self._pending.traffic
+        reading = take(record, traffic)
+        record.facts.rates = rates_of(optimizer)
+        self._update_facts(record, reading)
+        self.numbers = self._pending.numbers
+        if self.numbers is not None:
+            record.finite = False
+        elif not reading.finite and not was_skipped(optimizer):
+            self.numbers = gather(record, reading, traffic, self._explainer.again)
+        elif reading.finite and record.facts.steps < _EARLY_STEPS:
+            traffic.learn(reading.outputs)
+        if self.numbers is None:
+            record.finite = True
+            self._explainer.rest(record)
+        self.watches.step_started(record, optimizer)
+        self._send(record, optimizer, reading)
+        if self.numbers is not None:
+            record.finite = not self.numbers.gradients
+            self.policy.act(record, self._verdict(), self.index)
+
+    def _look_inside(self, record: OptimizerRecord) -> None:
+        """Look at one evaluation of a closure, while its parameters are those it was made with."""
+        traffic = self._pending.traffic
+        reading = take(record, traffic)
+        if not reading.finite:
+            self._pending.numbers = gather(record, reading, traffic, self._explainer.again)
+
+    def _verdict(self) -> str:
+        issues = [issue for issue in self.session.issues if issue.rule.startswith("NUM")]
+        return issues[-1].message if issues else "loss or gradients are not finite"
+
+    def _update_facts(self, record: OptimizerRecord, reading: StepReading) -> None:
+        facts = record.facts
+        facts.gradient = reading.gradient_state(record)
+        self.calm.judge(record, reading.finite)
+        if self._attentive or facts.gradient != "nonzero":
+            self._look()
+        if facts.gradient == "zero" and self._touched and not facts.closure:
+            zeroed = [found for found in self._touched if facts in found.facts.optimizers]
+            if zeroed:
+                record.mark_zeroed(zeroed)
+        group = self.gradients.groups.get(id(record))
+        looked_at = record.records if group is None else (group.leader,)
+        written = [found for found in looked_at if found.wrote]
+        carried = bool(written) and all(found.carried for found in written)
+        facts.carried = carried and self._attentive
+        unsure = carried or (facts.gradient == "zero" and bool(self._touched))
+        record.alert = unsure and not self._attentive  # gradients may have been touched unseen
+        self.stepping = facts
+
+    def _send(self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading) -> None:
+        session = self.session
+        session.calm = self.calm.on
+        session.step(
+            StepRecord(
+                step=self.index,
+                time_s=session.clock() - session.started_s,
+                signals=reading.signals(optimizer),
+            )
+        )

@@ -1,0 +1,257 @@
+"""Families of facts that are gathered only while a detector wants them.
+
+A detector asks for a family by its class (:meth:`nabla_guard.facts.LoopFacts.gather`); the loop
+then makes it, tells it what happens, and lets it replace attributes of torch while it watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from torch._C import _len_torch_dispatch_stack
+
+from nabla_core.problem import Problem
+
+from ..taps.instrument import INSTRUMENT
+from ..taps.patching import Patches
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from ..facts import Call
+    from .book import OptimizerRecord
+    from .gradients import GradientRecord
+    from .live import LiveLoop
+    from .roots import RootRecord
+
+__all__ = ["EVERY_EVENT", "Watch", "WatchT", "Watches"]
+
+WatchT = TypeVar("WatchT", bound="Watch")
+
+_EVENTS = ("forward_ended", "backward_started", "backward_ended", "step_started", "step_ended")
+_NONE: frozenset[str] = frozenset()
+EVERY_EVENT = frozenset(_EVENTS)
+"""What a watch that has nothing left to do is patient about."""
+
+
+class Watch:
+    """One family of facts. Override what you need; what is not overridden costs nothing.
+
+    Args:
+        loop: the loop that is watched.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        self.loop = loop
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """Names of the events that it can do without in steps that are like the ones before.
+
+        See :class:`.calm.Calm`: every sixteenth step is delivered in full, and so is every step
+        from an unusual event on. Asked whenever a loop becomes calm.
+        """
+        return frozenset()
+
+    def start(self, patches: Patches) -> None:
+        """Watching begins (again): replace attributes of torch through ``patches``.
+
+        A replacement may stay in place after the end: it must pass on when :meth:`watches` says no.
+        """
+
+    def stop(self) -> None:
+        """Watching ends; let go of the user's tensors."""
+
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """A root module returned, with or without gradients."""
+
+    def backward_started(self, roots: Sequence[Tensor]) -> None:
+        """An accumulating backward pass is about to run; its graph is still whole."""
+
+    def backward_ended(
+        self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
+    ) -> None:
+        """A backward pass is over and wrote the gradients ``written``."""
+
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """A step is about to run (with a closure: has run); the detectors judge after this."""
+
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """A step is over."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether events are delivered now."""
+        return self in self.loop.watches and not INSTRUMENT.replaying
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Do ``work`` from inside a replaced attribute; an error ends only this family."""
+        if self.watches:
+            try:
+                work()
+            except Exception as error:
+                self.loop.watches.drop(self, error)
+
+
+class Watches:
+    """The families of one loop.
+
+    Attributes:
+        output: what the root module returned, while the families are told about its call.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        self._loop = loop
+        self._families: dict[type[Watch], Watch] = {}
+        self._listening: dict[str, tuple[Watch, ...]] = dict.fromkeys(_EVENTS, ())
+        self._active: list[Watch] = []
+        self._patches: dict[int, Patches] = {}
+        self._started = False
+        self._calm = False
+        self.output: object = None
+
+    def __contains__(self, watch: object) -> bool:
+        return watch in self._active
+
+    def calm(self, on: bool) -> None:
+        """Deliver only to those that are not patient, or to all again."""
+        self._calm = on
+        self._share()
+
+    def gather(self, family: type[WatchT]) -> WatchT:
+        """Return the watch of this class; it is made at the first call."""
+        known = self._families.get(family)
+        if known is None:
+            known = self._families[family] = family(self._loop)
+            if self._started:
+                self._start(known)
+        return cast("WatchT", known)
+
+    def start(self) -> None:
+        """Begin to deliver to all of them."""
+        self._started = True
+        for watch in tuple(self._families.values()):
+            self._start(watch)
+
+    def stop(self) -> None:
+        """Stop delivering and put back what they replaced."""
+        self._started = False
+        for watch in reversed(tuple(self._active)):
+            self._stop(watch)
+
+    def drop(self, watch: Watch, error: Exception) -> None:
+        """End one family that raised, and say so; the others and the training go on."""
+        self._stop(watch)
+        self._report(watch, error)
+
+    def _report(self, watch: Watch, error: Exception) -> None:
+        self._loop.session.problem(
+            Problem(
+                rule="NAB004",
+                plugin="guard",
+                message=f"{type(watch).__name__} raised {type(error).__name__}: {error}; rules "
+                f"that need its facts were not judged from step {self._loop.index} on",
+                hint="report it with the program that shows it; the training itself went on",
+            )
+        )
+
+    # ------------------------------------------------------------------ events
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
+        for watch in self._listening["forward_ended"]:
+            try:
+                watch.forward_ended(root, module, args, kwargs)
+            except Exception as error:
+                self.drop(watch, error)
+
+    def backward_started(self, roots: Sequence[Tensor]) -> None:
+        """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
+        for watch in self._listening["backward_started"]:
+            try:
+                watch.backward_started(roots)
+            except Exception as error:
+                self.drop(watch, error)
+
+    def backward_ended(
+        self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
+    ) -> None:
+        """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
+        for watch in self._listening["backward_ended"]:
+            try:
+                watch.backward_ended(roots, written, call)
+            except Exception as error:
+                self.drop(watch, error)
+
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
+        for watch in self._listening["step_started"]:
+            try:
+                watch.step_started(record, optimizer)
+            except Exception as error:
+                self.drop(watch, error)
+
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """See :class:`Watch`."""
+        if _len_torch_dispatch_stack():
+            return  # values may not exist there, and reading them would be seen by that mode
+        for watch in self._listening["step_ended"]:
+            try:
+                watch.step_ended(record, optimizer)
+            except Exception as error:
+                self.drop(watch, error)
+
+    # ------------------------------------------------------------------ private
+    def _start(self, watch: Watch) -> None:
+        if watch in self._active:
+            return
+        self._active.append(watch)
+        self._patches[id(watch)] = patches = Patches()
+        self._share()
+        try:
+            watch.start(patches)
+        except Exception as error:
+            self.drop(watch, error)
+
+    def _stop(self, watch: Watch) -> None:
+        if watch not in self._active:
+            return
+        self._active.remove(watch)
+        self._patches.pop(id(watch)).restore()
+        self._share()
+        try:
+            watch.stop()
+        except Exception as error:
+            self._report(watch, error)
+
+    def _share(self) -> None:
+        patience = {id(watch): watch.patient if self._calm else _NONE for watch in self._active}
+        for event in _EVENTS:
+            plain = getattr(Watch, event)
+            self._listening[event] = tuple(
+                watch
+                for watch in self._active
+                if getattr(type(watch), event) is not plain and event not in patience[id(watch)]
+            )

@@ -1,0 +1,1 @@
+"""Runs a program of a person unmodified, as the interpreter itself would."""

@@ -1,0 +1,135 @@
+"""Calls of root modules, seen at the door of every module call.
+
+A root is a module that the user's code calls; what it calls inside is not reported. Global forward
+hooks would send every module of the model through torch's slow path, and hooks of a root would
+travel into its copies and files; replacing ``Module.__call__`` does neither.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import Module
+
+from .backward import in_backward, in_transform
+from .patching import Patches, Replacement
+from .place import count_on_stack
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from .wire import Wire
+
+__all__ = ["ForwardTap"]
+
+_NOTED = "unpatched_nn_module_call"
+
+
+class _Running(threading.local):
+    """The root module that runs in this thread."""
+
+    root: Module | None = None
+
+
+class ForwardTap:
+    """Tells when a root module is called and when it has returned."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._running = _Running()
+        self._door: CodeType | None = None
+        self._original: Replacement | None = None
+
+    def install(self, patches: Patches) -> tuple[str, ...]:
+        """Replace the methods; return what this version of torch lacks."""
+        self._running = _Running()
+        wrappers = (("__call__", self._wrap_call), ("load_state_dict", self._wrap_load))
+        return tuple(
+            f"torch.nn.Module.{name}"
+            for name, wrap in wrappers
+            if not patches.replace(Module, name, wrap)
+        )
+
+    def remove(self) -> None:
+        """Let the compiler know the plain method again if it was imported meanwhile."""
+        noted = vars(sys.modules.get("torch._dynamo.utils", object))
+        known = noted.get(_NOTED)
+        if self._original is not None and getattr(known, "__code__", None) is self._door:
+            sys.modules["torch._dynamo.utils"].__dict__[_NOTED] = self._original
+        self._original = None
+
+    def heal(self) -> None:
+        """Forget a root that never returned because its thread of control was cut off."""
+        running = self._running
+        if running.root is not None and (self._door is None or not count_on_stack(self._door)):
+            running.root = None
+
+    def _wrap_call(self, original: Replacement) -> Replacement:
+        running, enter, leave = self._running, self._enter, self._leave
+        is_compiling = torch.compiler.is_compiling  # first: the compiler must see nothing else
+
+        def call(module: Module, *args: object, **kwargs: object) -> object:
+            if is_compiling() or running.root is not None or not enter(module, args):
+                return original(module, *args, **kwargs)
+            running.root = module
+            output = None
+            try:
+                output = original(module, *args, **kwargs)
+            finally:
+                running.root = None
+                leave(module, args, kwargs, output)
+            return output
+
+        self._door, self._original = call.__code__, original
+        return call
+
+    def _enter(self, module: Module, args: tuple[object, ...]) -> bool:
+        """Tell that a root is called; return whether its end is to be told."""
+        wire = self._wire
+        keeper = wire.keeper
+        if not wire.listeners or keeper.replaying:
+            return False
+        if keeper.enabled and not in_backward() and not in_transform():
+            keeper.entered(module, args)
+        return True
+
+    def _leave(
+        self,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        output: object,
+    ) -> None:
+        """Tell that a root has returned ``output``; ``None`` after an exception."""
+        wire = self._wire
+        try:
+            if output is not None and not in_backward() and not in_transform():
+                for listener in wire.listeners:
+                    try:
+                        listener.forward_ended(module, args, kwargs, output)
+                    except Exception as error:
+                        wire.drop(listener, error)
+        finally:
+            if wire.keeper.enabled:
+                wire.keeper.left(module, args, kwargs, output)
+
+    def _wrap_load(self, original: Replacement) -> Replacement:
+        wire = self._wire
+
+        def load_state_dict(
+            module: Module, state_dict: dict[str, object], *args: object, **kwargs: object
+        ) -> object:
+            outcome = original(module, state_dict, *args, **kwargs)
+            keys = frozenset(state_dict)
+            for listener in wire.listeners:
+                try:
+                    listener.state_loaded(module, keys)
+                except Exception as error:
+                    wire.drop(listener, error)
+            return outcome
+
+        return load_state_dict

@@ -1,0 +1,96 @@
+"""Where the user's code is right now: the innermost frame that belongs to the user."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import torch
+
+import nabla_core
+import nabla_guard
+
+from ..facts import Place
+
+__all__ = ["Line", "count_on_stack", "user_line", "user_place"]
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = (
+    os.path.dirname(nabla_guard.__file__) + os.sep,
+    os.path.dirname(nabla_core.__file__) + os.sep,
+)
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+_RANKS: dict[str, int] = {}
+
+
+class Line(NamedTuple):
+    """A line of source as the interpreter knows it: cheap to note, shown only when needed."""
+
+    filename: str
+    number: int
+    function: str
+
+    @property
+    def place(self) -> Place:
+        """The line as a person is shown it: relative to the working folder where possible."""
+        inside = self.filename.startswith(os.getcwd() + os.sep)
+        shown = os.path.relpath(self.filename) if inside else self.filename
+        return Place(shown, self.number, self.function)
+
+
+def user_line(until: frozenset[CodeType] = frozenset()) -> Line | None:
+    """Return the innermost line of the user's own code, else of a library; never torch's.
+
+    Args:
+        until: look only at what was called from functions with these code objects, if any runs.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library: FrameType | None = None
+    while frame is not None and frame.f_code not in until:
+        rank = _rank(frame.f_code.co_filename)
+        if rank == 0:
+            return _line(frame)
+        if rank == 1 and library is None:
+            library = frame
+        frame = frame.f_back
+    return None if library is None else _line(library)
+
+
+def user_place() -> Place | None:
+    """Return :func:`user_line` as a person is shown it."""
+    line = user_line()
+    return None if line is None else line.place
+
+
+def count_on_stack(code: CodeType) -> int:
+    """Return how many calls of the function with this code object run in the calling thread."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None:
+        count += frame.f_code is code
+        frame = frame.f_back
+    return count
+
+
+def _rank(filename: str) -> int:
+    """0 for the user's code, 1 for a library, 2 for what is never named."""
+    rank = _RANKS.get(filename)
+    if rank is None:
+        rank = _RANKS[filename] = _classify(filename)
+    return rank
+
+
+def _classify(filename: str) -> int:
+    if filename.startswith((_TORCH, *_OURS, "<frozen", "<string")):
+        return 2
+    if _LIBRARIES in filename or filename.startswith(_STANDARD):
+        return 1
+    return 0
+
+
+def _line(frame: FrameType) -> Line:
+    return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

@@ -1,0 +1,44 @@
+"""The wire between the taps of torch and the listeners: cut for good when the taps are removed.
+
+A replacement that somebody else has replaced in turn cannot be taken out of torch again. It stays
+underneath, and its wire is dead: the next installation makes new taps on a new wire, so that
+nothing is told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..origin.keeper import Keeper
+from .listener import Listener
+
+__all__ = ["Wire"]
+
+
+class Wire:
+    """What a tap needs while it is installed.
+
+    Attributes:
+        listeners: who is told, in the order in which they were attached.
+        keeper: keeps the calls of a step, so that it can be executed again.
+        drop: takes off a listener that raised, and tells it so; the training goes on.
+        heal: forgets what was interrupted; called before each step.
+    """
+
+    __slots__ = ("drop", "heal", "keeper", "listeners")
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        drop: Callable[[Listener, Exception], None],
+        heal: Callable[[], None],
+    ) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+        self.keeper = keeper
+        self.drop = drop
+        self.heal = heal
+
+    def cut(self) -> None:
+        """Let the taps on this wire pass everything on, and nothing else."""
+        self.listeners = ()
+        self.keeper = Keeper()
