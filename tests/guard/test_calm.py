@@ -39,21 +39,53 @@ class Program:
             self.optimizer.step()
 
     def spoil(self, wrong):
-        if wrong == "cleared late":
-            self.optimizer.zero_grad()
-        elif wrong == "module cleared late":
-            self.model.zero_grad()
-        elif wrong == "set to None":
-            for parameter in self.model.parameters():
-                parameter.grad = None
-        elif wrong == "zeroed in place":
-            for parameter in self.model.parameters():
-                parameter.grad.zero_()
-        elif wrong == "rate":
-            self.optimizer.param_groups[0]["lr"] = 0.0
-        elif wrong == "written by hand":
-            with torch.no_grad():
-                self.model[3].bias.fill_(math.nan)
+        spoiler = SPOILERS.get(wrong)
+        if spoiler is not None:
+            spoiler(self)
+
+
+def set_to_none(program):
+    for parameter in program.model.parameters():
+        parameter.grad = None
+
+
+def zeroed_in_place(program):
+    for parameter in program.model.parameters():
+        parameter.grad.zero_()
+
+
+def one_set_to_none(program):
+    program.model[3].bias.grad = None
+
+
+def one_infinite(program):
+    program.model[0].weight.grad[0, 0] = math.inf
+
+
+def backward_again(program):
+    program.model(torch.randn(8, 6)).square().mean().backward()
+
+
+def rate_of_zero(program):
+    program.optimizer.param_groups[0]["lr"] = 0.0
+
+
+def written_by_hand(program):
+    with torch.no_grad():
+        program.model[3].bias.fill_(math.nan)
+
+
+SPOILERS = {
+    "cleared late": lambda program: program.optimizer.zero_grad(),
+    "module cleared late": lambda program: program.model.zero_grad(),
+    "set to None": set_to_none,
+    "zeroed in place": zeroed_in_place,
+    "one set to None": one_set_to_none,
+    "one infinite": one_infinite,
+    "again": backward_again,
+    "rate": rate_of_zero,
+    "written by hand": written_by_hand,
+}
 
 
 def watched(mistake):
@@ -75,6 +107,9 @@ def watched(mistake):
         ("eval", "AUD301"),
         ("rate", "AUD303"),
         ("nan", "NUM103"),
+        ("one infinite", "NUM102"),
+        ("one set to None", None),
+        ("again", None),
         ("written by hand", "NUM104"),
         (None, None),
     ],

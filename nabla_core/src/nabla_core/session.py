@@ -213,19 +213,23 @@ class Session:
         """
         self.last_step = max(self.last_step, record.step)
         new: list[Issue] = []
-        if not self.calm:
-            self._impatient = None
-        elif self._impatient is None:
-            self._impatient = tuple(
-                found for found in self._detectors if not getattr(found, "patient", False)
-            )
-        for detector in tuple(self._detectors) if self._impatient is None else self._impatient:
+        for detector in self._asked():
             try:
                 for issue in detector.step(record):
                     self._append(new, self.add(issue))
             except Exception as error:
                 self.retire(detector, error)
         return new
+
+    def passes(self, step: int) -> bool:
+        """Count a step that no detector needs to see; return whether that is so.
+
+        Spares a calm source the making of a record.
+        """
+        if self._asked():
+            return False
+        self.last_step = max(self.last_step, step)
+        return True
 
     def emit(self, event: Event) -> None:
         """Keep an event; the oldest one is dropped and counted when there are too many."""
@@ -293,6 +297,17 @@ class Session:
     def retired(self) -> frozenset[str]:
         """IDs of rules whose detector raised and was disabled."""
         return frozenset(self._retired)
+
+    def _asked(self) -> tuple[Detector, ...]:
+        """The detectors that judge the present step."""
+        if not self.calm:
+            self._impatient = None
+            return tuple(self._detectors)
+        if self._impatient is None:
+            self._impatient = tuple(
+                found for found in self._detectors if not getattr(found, "patient", False)
+            )
+        return self._impatient
 
     def _keep(self, issue: Issue) -> Issue:
         owned = self.host.with_owner(issue)

@@ -15,7 +15,7 @@ from ..loop.exact import tensors_in
 from ..loop.gradients import GradientRecord
 from ..loop.roots import RootRecord
 from ..loop.signals import is_ordinary
-from ..loop.watch import Watch
+from ..loop.watch import EVERY_EVENT, Watch
 from .graph import leaf_of, nodes_from
 
 if TYPE_CHECKING:
@@ -68,13 +68,16 @@ class BackwardWatch(Watch):
         self._shapes: list[tuple[int, ...]] = []
         self._other_leaf = False
         self._seen = 0
+        self._several = False  # passes in one step, whose batches are compared
         self._written: Sequence[GradientRecord] = ()
         self._owners: frozenset[int] = frozenset()
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
-        return frozenset() if self._close else frozenset({"forward_ended", "backward_started"})
+        if self._close:
+            return frozenset()
+        return frozenset({"forward_ended", "backward_started"}) if self._several else EVERY_EVENT
 
     @property
     def _close(self) -> bool:
@@ -103,6 +106,7 @@ class BackwardWatch(Watch):
     ) -> None:
         """See :class:`.watch.Watch`."""
         self._seen += 1
+        self._several = self._several or any(map(_is_repeated, written[:1]))
         if written is not self._written:  # a calm loop gives the same list every time
             self._written = written
             self._owners = frozenset(
@@ -146,6 +150,13 @@ def _leaves(roots: Sequence[Tensor]) -> list[Tensor]:
     tops = [root.grad_fn for root in roots if root.grad_fn is not None]
     found = (leaf_of(node) for node in nodes_from(tops))
     return [leaf for leaf in found if leaf is not None]
+
+
+def _is_repeated(record: GradientRecord) -> bool:
+    """Whether an optimizer of this parameter has had two passes since its last step."""
+    return any(
+        [call.kind for call in found.calls].count("write") > 1 for found in record.facts.optimizers
+    )
 
 
 def _version(record: GradientRecord) -> int:

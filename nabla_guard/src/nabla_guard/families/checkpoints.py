@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..facts import Place
-from ..loop.watch import Watch
+from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
 from .checkpoint_parts import PartFacts, compare_part, parts_of
@@ -62,6 +62,11 @@ class CheckpointWatch(Watch):
         self.loads: list[ModuleLoad] = []
         self.settled: list[CheckpointFacts] = []
         self._open: list[CheckpointFacts] = []
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset() if self._open else EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """Follow files and state dicts."""
@@ -127,6 +132,7 @@ class CheckpointWatch(Watch):
         parts = list(parts_of(content))
         if parts:
             self._open.append(CheckpointFacts(place=user_place(), parts=parts))
+            self.loop.calm.attend()  # the steps after it are counted
 
     def _restored(self, kind: str) -> None:
         for checkpoint in self._open:

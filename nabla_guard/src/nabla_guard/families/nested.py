@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..facts import Place
-from ..loop.watch import Watch
+from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.backward import ENTRY, in_backward, in_transform
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
@@ -54,6 +54,12 @@ class NestedWatch(Watch):
         super().__init__(loop)
         self.lines: dict[str, NestedFacts] = {}
         self._made: set[Node] = set()
+        self._ever = False
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset() if self._ever else EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """Follow the engine's entry."""
@@ -83,6 +89,9 @@ class NestedWatch(Watch):
         for found in results:
             if isinstance(found, Tensor) and found.grad_fn is not None:
                 self._made.add(found.grad_fn)
+        if self._made and not self._ever:
+            self._ever = True
+            self.loop.calm.attend()  # from now on the end of each backward frees a graph
 
     def _is_second(self, outputs: Sequence[Tensor]) -> bool:
         tops = [output.grad_fn for output in outputs if output.grad_fn is not None]

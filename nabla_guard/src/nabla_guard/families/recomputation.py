@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ..loop.watch import Watch
+from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.backward import in_backward
 from ..taps.patching import Patches, Replacement
 
@@ -75,6 +75,12 @@ class RecomputationWatch(Watch):
         self._inside = _Inside()
         self._own = Patches()
         self._steps = 0
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        done = self._steps >= _PATIENCE_STEPS and not self._known
+        return EVERY_EVENT if done else frozenset()
 
     def start(self, patches: Patches) -> None:
         """Follow calls of modules, unless enough was seen."""

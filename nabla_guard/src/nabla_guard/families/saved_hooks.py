@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..loop.watch import Watch
+from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.patching import Patches, Replacement
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ class SavedHooksWatch(Watch):
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.hooked = False
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`: until the next full step ``hooked`` may stay true."""
+        return EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """Follow the context manager that every user of such hooks enters."""

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from ..facts import Call
 from .gradients import GradientRecord, Group
+from .quick import QuickStep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,10 +36,12 @@ class Calm:
 
     Attributes:
         on: whether the present step is expected to be like the ones before.
+        quick: a shorter way through such a step, where there is one.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         self.on = False
+        self.quick: QuickStep | None = None
         self._loop = loop
         self._covered: dict[int, tuple[weakref.ref[Module], list[OptimizerRecord]]] = {}
         self._held: list[tuple[OptimizerRecord, Group]] = []
@@ -110,6 +113,10 @@ class Calm:
         groups = self._loop.gradients.groups
         if records is None or not groups:
             return False
+        if self.quick is not None:
+            if records:
+                self.quick.cleared()
+            return True
         for record in records:
             group = groups[id(record)]
             if self._loop.gradients.clear((group.leader,)):
@@ -154,10 +161,15 @@ class Calm:
             self._held = [(record, groups[id(record)]) for record in records]
             self._loop.gradients.settle(groups)
             self._loop.watches.calm(True)
+            if QuickStep.suits(self._loop, records):
+                self.quick = QuickStep(self._loop, records[0], groups[id(records[0])])
 
     def _end(self) -> None:
         if self.on:
             self.on = False
+            quick, self.quick = self.quick, None
+            if quick is not None:
+                quick.give_up()
             self._held = []
             self._loop.gradients.wake()
             self._loop.watches.calm(False)

@@ -207,6 +207,11 @@ class GradientTable:
         self._joined = {}
         self.groups = groups
 
+    @property
+    def only_leaders(self) -> bool:
+        """Whether, while the loop is calm, every parameter that takes part is in a group."""
+        return len(self._watched) == len(self.groups)
+
     def wake(self) -> None:
         """Look at every record again; they are brought up to date."""
         if self.groups:

@@ -26,19 +26,21 @@ from ..taps.place import user_place
 from ..taps.scaler import was_skipped
 from .book import OptimizerBook, OptimizerRecord
 from .calm import Calm
+from .early import count_nonzero
 from .evidence import gather
-from .exact import sample_of
 from .gradients import GradientRecord, GradientTable
 from .pending import Pending
 from .reading import StepReading, rates_of, take
 from .roots import RootTable
 from .scope import Scope
-from .signals import is_ordinary, nonzero_flags
+from .signals import is_ordinary
 from .view import LoopView
 from .watch import Watches
 
 if TYPE_CHECKING:
     from nabla_core.session import Session
+
+    from ..layers.watch import LayerWatch
 
 __all__ = ["LiveLoop"]
 
@@ -68,6 +70,8 @@ class LiveLoop:
         self.gradients = GradientTable()
         self.roots = RootTable(self.gradients)
         self.book = OptimizerBook(self.gradients)
+        self.layers: LayerWatch | None = None
+        self.every, self.due = 1, True  # read every this many steps; whether the next one is read
         self.stepping: OptimizerFacts | None = None
         self.numbers: NumberFacts | None = None
         self.index = 0
@@ -76,7 +80,7 @@ class LiveLoop:
         self._pending = Pending()
         self._backwards = 0
         self._attentive = True
-        self._wanted: frozenset[str] = frozenset()
+        self.wanted: frozenset[str] = frozenset()
         self._view = LoopView(self)
         self.watches = Watches(self)
         self.calm = Calm(self)
@@ -88,18 +92,23 @@ class LiveLoop:
         """Names of the signals and facts that this version of torch lets the loop give."""
         from .offers import offered
 
-        return offered(INSTRUMENT.missing)
+        return offered(INSTRUMENT.missing, layers=self.layers is not None)
 
     @property
     def facts(self) -> LoopView:
         """The facts, for detectors."""
         return self._view
 
+    @property
+    def coming(self) -> int:
+        """The step that is being prepared: after a step of some optimizer, the next one."""
+        return self.index + bool(self._stepped)
+
     def connect(self) -> None:
         """Connect to the session and learn what its selected rules need."""
         if self.session.source is None:
             self.session.connect(self)
-        self._wanted = frozenset(
+        self.wanted = frozenset(
             need
             for detector in self.session.detectors
             for rule in detector.rules
@@ -152,6 +161,11 @@ class LiveLoop:
     def backward_ended(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
         self._backwards += 1
+        if self.layers is not None:
+            self.layers.backward_over()
+        if self.calm.quick is not None:
+            self.calm.quick.written(self._loss(roots), self._backwards)
+            return
         written = self.gradients.written()
         if self.gradients.groups:
             call = Call(kind="write", backward=self._backwards)
@@ -164,7 +178,7 @@ class LiveLoop:
             else [found for found in written if found.facts.writes <= _EARLY_WRITES]
         )
         place = user_place() if early else None
-        flags = self._count_nonzero(early) if early else {}
+        flags = count_nonzero(early) if early else {}
         call = Call(kind="write", place=place, backward=self._backwards)
         self.book.note_writes(written, self._loss(roots), call, flags)
         self.watches.backward_ended(roots, written, call)
@@ -174,6 +188,8 @@ class LiveLoop:
 
     def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
+        if self.layers is not None:
+            self.layers.cleared()
         if self.calm.on and self.calm.cleared(owner):
             return
         self.gradients.wake()
@@ -191,6 +207,10 @@ class LiveLoop:
 
     def step_started(self, optimizer: Optimizer, closure: bool) -> None:
         """See :class:`.listener.Listener`."""
+        if self.calm.quick is not None:
+            if not closure and self.calm.quick.step(optimizer):
+                return
+            self.calm.attend()
         record = self._pending.record = self._optimizer(optimizer)
         record.facts.closure = closure
         if record.judged:
@@ -206,15 +226,30 @@ class LiveLoop:
         if closure:
             self._close_step(record, optimizer)
             self._pending.numbers = None
-        self.policy.end()
-        self.watches.step_ended(record, optimizer)
-        record.end_step(self.index, self.gradients.groups.get(id(record)))
-        self._attentive = self.book.curious
-        self.book.note_foreign_step(record)
+        if self.calm.quick is not None:
+            self.calm.quick.ended(self.index)
+        else:
+            self.policy.end()
+            self.watches.step_ended(record, optimizer)
+            record.end_step(self.index, self.gradients.groups.get(id(record)))
+            self._attentive = self.book.curious
+            self.book.note_foreign_step(record)
         self.calm.step_ended(record)
         self.roots.end_step()
         self._pending.traffic.clear()
+        if self.layers is not None:
+            self.layers.forget()
+        self.due = not (self.index + 1) % self.every
         self.stepping = None
+
+    def close_quickly(self, record: OptimizerRecord, signals: Mapping[str, float]) -> None:
+        """Close a calm step that was measured by :class:`.quick.QuickStep`."""
+        self._pending.record = record
+        self._count_step(id(record.ref()))
+        self.stepping = record.facts
+        self.session.calm = True
+        if not self.session.passes(self.index):
+            self._record(signals)
 
     def loss_scaled(self, loss: Tensor, scaled: Tensor) -> None:
         """See :class:`.listener.Listener`."""
@@ -264,19 +299,6 @@ class LiveLoop:
             self.book.note_assignments(looks.assigned, call)
         self._touched = [found for found in looks.touched if found.wrote]
 
-    def _count_nonzero(self, early: list[GradientRecord]) -> dict[int, bool]:
-        pairs = [
-            (found, parameter, parameter.grad)
-            for found in early
-            if (parameter := found.ref()) is not None and parameter.grad is not None
-        ]
-        flags = nonzero_flags([grad for _, _, grad in pairs])
-        for (found, parameter, _), flag in zip(pairs, flags, strict=True):
-            found.facts.nonzero_writes += flag
-            if found.first is None and not found.facts.ever_held:
-                found.first = sample_of(parameter)
-        return {id(found): flag for (found, _, _), flag in zip(pairs, flags, strict=True)}
-
     def _loss(self, roots: Sequence[Tensor]) -> Tensor | None:
         """The scalar root of a backward pass, before loss scaling."""
         if len(roots) != 1 or roots[0].numel() != 1 or not is_ordinary(roots[0]):
@@ -289,7 +311,12 @@ class LiveLoop:
         if record.curious:
             record.facts.step_at = user_place()
         traffic = self._pending.traffic
-        reading = take(record, traffic)
+        odd: Sequence[int] = ()
+        if self.layers is not None and self.due:
+            self.layers.send()
+        reading = take(record, traffic, self.due)
+        if self.layers is not None and self.due:
+            odd = self.layers.receive()
         record.facts.rates = rates_of(optimizer)
         self._update_facts(record, reading)
         self.numbers = self._pending.numbers
@@ -297,6 +324,8 @@ class LiveLoop:
             record.finite = False
         elif not reading.finite and not was_skipped(optimizer):
             self.numbers = gather(record, reading, traffic, self._explainer.again)
+        elif odd and self.layers is not None and not was_skipped(optimizer):
+            self.numbers = self.layers.explain(odd, record, reading, self._explainer.again)
         elif reading.finite and record.facts.steps < _EARLY_STEPS:
             traffic.learn(reading.outputs)
         if self.numbers is None:
@@ -304,7 +333,7 @@ class LiveLoop:
             self._explainer.rest(record)
         self.watches.step_started(record, optimizer)
         self._send(record, optimizer, reading)
-        if self.numbers is not None:
+        if self.numbers is not None and not (odd and reading.finite):
             record.finite = not self.numbers.gradients
             self.policy.act(record, self._verdict(), self.index)
 
@@ -322,7 +351,8 @@ class LiveLoop:
     def _update_facts(self, record: OptimizerRecord, reading: StepReading) -> None:
         facts = record.facts
         facts.gradient = reading.gradient_state(record)
-        self.calm.judge(record, reading.finite)
+        if self.due:
+            self.calm.judge(record, reading.finite)
         if self._attentive or facts.gradient != "nonzero":
             self._look()
         if facts.gradient == "zero" and self._touched and not facts.closure:
@@ -339,12 +369,19 @@ class LiveLoop:
         self.stepping = facts
 
     def _send(self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading) -> None:
+        self.session.calm = self.calm.on
+        self._record(reading.signals(optimizer))
+
+    def _record(self, signals: Mapping[str, float]) -> None:
         session = self.session
-        session.calm = self.calm.on
+        time = session.clock() - session.started_s
+        layers = self.layers if "layers" in self.wanted else None
         session.step(
             StepRecord(
                 step=self.index,
-                time_s=session.clock() - session.started_s,
-                signals=reading.signals(optimizer),
+                time_s=time,
+                signals=signals,
+                layers={} if layers is None else layers.ranges,
+                layout=() if layers is None else layers.layout,
             )
         )

@@ -52,14 +52,20 @@ _RESTS_ON = {
     "Module.zero_grad": {"calls", "gradients.carried"},
     "Optimizer.__init__": {"wiring"},
     "Optimizer.add_param_group": {"wiring"},
+    "torch.nn.Module.__call__": {"layers"},
     "torch.nn.Module.load_state_dict": {"wiring"},
     "torch.amp.GradScaler.scale": {"loss"},
 }
 
 
-def offered(missing: Iterable[str]) -> frozenset[str]:
-    """Return the facts that can be given although torch lacks the attributes ``missing``."""
+def offered(missing: Iterable[str], *, layers: bool = False) -> frozenset[str]:
+    """Return the facts that can be given although torch lacks the attributes ``missing``.
+
+    Args:
+        missing: names of attributes.
+        layers: whether the loop looks at leaf modules, which it does not in light mode.
+    """
     lost: set[str] = set()
     for name in missing:
         lost |= _RESTS_ON.get(name, set())
-    return FACTS - lost
+    return (FACTS | {"layers"} if layers else FACTS) - lost

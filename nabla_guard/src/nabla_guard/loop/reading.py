@@ -94,11 +94,11 @@ def rates_of(optimizer: Optimizer) -> tuple[float, ...]:
     return tuple(map(float, known)) if len(known) == len(rates) else ()
 
 
-def take(record: OptimizerRecord, traffic: Traffic) -> StepReading:
-    """Measure the step that ``record``'s optimizer is about to make."""
+def take(record: OptimizerRecord, traffic: Traffic, due: bool = True) -> StepReading:
+    """Measure the step that ``record``'s optimizer is about to make, if it is ``due``."""
     parameters = [parameter for found in record.records if (parameter := found.ref()) is not None]
     grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-    if parameters and not can_read(parameters[0]):
+    if not due or (parameters and not can_read(parameters[0])):
         return StepReading(gradient_count=len(grads), complete=False)
     recording = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # torch.no_grad() costs as much as half of the reductions

@@ -127,6 +127,10 @@ class Watches:
         self._calm = on
         self._share()
 
+    def listens(self, *events: str) -> bool:
+        """Whether any family wants one of these events now."""
+        return any(self._listening[event] for event in events)
+
     def gather(self, family: type[WatchT]) -> WatchT:
         """Return the watch of this class; it is made at the first call."""
         known = self._families.get(family)

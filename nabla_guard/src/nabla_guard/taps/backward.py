@@ -47,10 +47,13 @@ class BackwardTap:
         wire = self._wire
 
         def run_backward(outputs: Sequence[Tensor], *args: object, **kwargs: object) -> object:
-            watched = kwargs.get("accumulate_grad") and wire.listeners
-            keeper = wire.keeper
-            if not watched or in_backward() or in_transform() or keeper.busy:
+            if not wire.listeners or not kwargs.get("accumulate_grad"):
                 return original(outputs, *args, **kwargs)
+            keeper = wire.keeper
+            if in_backward() or in_transform() or (keeper.enabled and keeper.busy):
+                return original(outputs, *args, **kwargs)
+            if not keeper.enabled:
+                return self._watched(original, outputs, args, kwargs)
             keeper.backward_starts(outputs, args, kwargs)
             with keeper.backward():
                 return self._watched(original, outputs, args, kwargs)

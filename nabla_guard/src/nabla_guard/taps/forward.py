@@ -22,6 +22,7 @@ from .place import count_on_stack
 if TYPE_CHECKING:
     from types import CodeType
 
+    from .inside import Inside
     from .wire import Wire
 
 __all__ = ["ForwardTap"]
@@ -30,9 +31,10 @@ _NOTED = "unpatched_nn_module_call"
 
 
 class _Running(threading.local):
-    """The root module that runs in this thread."""
+    """The root module that runs in this thread, and who looks inside it."""
 
     root: Module | None = None
+    inside: Inside | None = None
 
 
 class ForwardTap:
@@ -69,33 +71,56 @@ class ForwardTap:
             running.root = None
 
     def _wrap_call(self, original: Replacement) -> Replacement:
-        running, enter, leave = self._running, self._enter, self._leave
+        running, enter = self._running, self._call_root
         is_compiling = torch.compiler.is_compiling  # first: the compiler must see nothing else
 
         def call(module: Module, *args: object, **kwargs: object) -> object:
-            if is_compiling() or running.root is not None or not enter(module, args):
+            if is_compiling():
                 return original(module, *args, **kwargs)
-            running.root = module
-            output = None
-            try:
+            if running.root is not None:
+                inside = running.inside
+                if inside is None:
+                    return original(module, *args, **kwargs)
+                if inside.whole:
+                    return inside.around(original, module, args, kwargs)
                 output = original(module, *args, **kwargs)
-            finally:
-                running.root = None
-                leave(module, args, kwargs, output)
-            return output
+                if not module._modules:
+                    inside.ended(module, output)
+                return output
+            return enter(original, module, args, kwargs)
 
         self._door, self._original = call.__code__, original
         return call
 
-    def _enter(self, module: Module, args: tuple[object, ...]) -> bool:
-        """Tell that a root is called; return whether its end is to be told."""
-        wire = self._wire
+    def _call_root(
+        self,
+        original: Replacement,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        wire, running = self._wire, self._running
         keeper = wire.keeper
         if not wire.listeners or keeper.replaying:
-            return False
+            return original(module, *args, **kwargs)
         if keeper.enabled and not in_backward() and not in_transform():
             keeper.entered(module, args)
-        return True
+        running.inside = inside = wire.begin(module) if wire.insiders else None
+        running.root = module
+        output = None
+        try:
+            if inside is None:
+                output = original(module, *args, **kwargs)
+            elif inside.whole:
+                output = inside.around(original, module, args, kwargs)
+            else:
+                output = original(module, *args, **kwargs)
+                if not module._modules:
+                    inside.ended(module, output)
+        finally:
+            running.root = None
+            self._leave(module, args, kwargs, output)
+        return output
 
     def _leave(
         self,

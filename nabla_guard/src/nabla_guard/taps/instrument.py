@@ -17,6 +17,7 @@ from ..origin.keeper import Keeper
 from .backward import BackwardTap
 from .forward import ForwardTap
 from .hush import Hush
+from .inside import Insider
 from .listener import Listener
 from .optimizers import OptimizerTap
 from .patching import Patches
@@ -69,6 +70,18 @@ class Instrument:
             if before and not self._wire.listeners:
                 self._remove()
 
+    def look_inside(self, insider: Insider) -> None:
+        """Let ``insider`` look inside root modules, until the last listener is detached."""
+        with self._lock:
+            if insider not in self._wire.insiders:
+                self._wire.insiders = (insider, *self._wire.insiders)
+
+    def look_away(self, insider: Insider) -> None:
+        """Stop what :meth:`look_inside` started."""
+        with self._lock:
+            known = self._wire.insiders
+            self._wire.insiders = tuple(found for found in known if found is not insider)
+
     @contextmanager
     def unheard(self) -> Iterator[None]:
         """Tell nobody what happens inside the block: calls of ours are not the program's."""
@@ -114,7 +127,7 @@ INSTRUMENT = Instrument()
 
 
 @contextmanager
-def watch_process(session: Session) -> Iterator[LiveLoop]:
+def watch_process(session: Session, options: GuardOptions | None = None) -> Iterator[LiveLoop]:
     """Watch every training loop of the process for ``session`` until the block ends.
 
     Models and optimizers are found by themselves, also those made later. The session must not be
@@ -122,13 +135,17 @@ def watch_process(session: Session) -> Iterator[LiveLoop]:
 
     Args:
         session: receives the step records; its exceptions and those of the block pass untouched.
+        options: how to watch; by default what is configured for the session.
 
     Yields:
         The loop, whose facts detectors read.
     """
+    from ..arming import arm, options_of
     from ..loop.live import LiveLoop
 
-    loop = LiveLoop(session)
+    chosen = options or options_of(session)
+    loop = LiveLoop(session, on_nonfinite=chosen.on_nonfinite)
+    arm(loop, chosen)
     INSTRUMENT.attach(loop)
     try:
         loop.connect()

@@ -65,8 +65,8 @@ class OptimizerTap:
             register_optimizer_step_post_hook(self._after),
         ]
         wrappers = (
-            (Optimizer, "zero_grad", self._wrap_optimizer_zero_grad),
-            (Module, "zero_grad", self._wrap_module_zero_grad),
+            (Optimizer, "zero_grad", self._wrap_zero_grad),
+            (Module, "zero_grad", self._wrap_zero_grad),
             (Optimizer, "__init__", self._wrap_making),
             (Optimizer, "add_param_group", self._wrap_making),
         )
@@ -133,39 +133,27 @@ class OptimizerTap:
         wire.keeper.step_ends(optimizer)
 
     # ------------------------------------------------------------------ replaced methods
-    def _wrap_optimizer_zero_grad(self, original: Replacement) -> Replacement:
-        def zero_grad(optimizer: Optimizer, *args: object, **kwargs: object) -> object:
-            if torch.compiler.is_compiling():
-                return original(optimizer, *args, **kwargs)
-            keeper = self._wire.keeper
-            keeper.pause()
-            try:
-                outcome = original(optimizer, *args, **kwargs)
-                self._cleared(optimizer)
-            finally:
-                keeper.resume()
-            return outcome
+    def _wrap_zero_grad(self, original: Replacement) -> Replacement:
+        wire = self._wire
 
-        return zero_grad
-
-    def _wrap_module_zero_grad(self, original: Replacement) -> Replacement:
-        def zero_grad(module: Module, *args: object, **kwargs: object) -> object:
+        def zero_grad(owner: Optimizer | Module, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            keeper = self._wire.keeper
-            keeper.pause()
-            try:
-                outcome = original(module, *args, **kwargs)
-                self._cleared(module)
-            finally:
-                keeper.resume()
+                return original(owner, *args, **kwargs)
+            if not wire.keeper.enabled:
+                outcome = original(owner, *args, **kwargs)
+                self._cleared(owner)
+                return outcome
+            with wire.keeper.paused():
+                outcome = original(owner, *args, **kwargs)
+                self._cleared(owner)
             return outcome
 
         return zero_grad
 
     def _cleared(self, owner: Optimizer | Module) -> None:
         wire = self._wire
-        wire.keeper.cleared()
+        if wire.keeper.enabled:
+            wire.keeper.cleared()
         for listener in wire.listeners:
             try:
                 listener.gradients_cleared(owner)

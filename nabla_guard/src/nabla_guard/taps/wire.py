@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch.nn import Module
+
 from ..origin.keeper import Keeper
+from .inside import Inside, Insider
 from .listener import Listener
 
 __all__ = ["Wire"]
@@ -20,12 +23,13 @@ class Wire:
 
     Attributes:
         listeners: who is told, in the order in which they were attached.
+        insiders: who may look inside root modules; the first one that wants to does.
         keeper: keeps the calls of a step, so that it can be executed again.
         drop: takes off a listener that raised, and tells it so; the training goes on.
         heal: forgets what was interrupted; called before each step.
     """
 
-    __slots__ = ("drop", "heal", "keeper", "listeners")
+    __slots__ = ("drop", "heal", "insiders", "keeper", "listeners")
 
     def __init__(
         self,
@@ -34,11 +38,21 @@ class Wire:
         heal: Callable[[], None],
     ) -> None:
         self.listeners: tuple[Listener, ...] = ()
+        self.insiders: tuple[Insider, ...] = ()
         self.keeper = keeper
         self.drop = drop
         self.heal = heal
 
+    def begin(self, root: Module) -> Inside | None:
+        """Return who looks inside a call of ``root``."""
+        for insider in self.insiders:
+            inside = insider.begin(root)
+            if inside is not None:
+                return inside
+        return None
+
     def cut(self) -> None:
         """Let the taps on this wire pass everything on, and nothing else."""
         self.listeners = ()
+        self.insiders = ()
         self.keeper = Keeper()

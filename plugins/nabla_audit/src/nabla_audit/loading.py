@@ -22,6 +22,7 @@ class LoaderDetector:
     """Judges a loader whenever a new iterator over it was made, and at the end."""
 
     rules = (SAME_BATCH_EVERY_STEP, EPOCH_ORDER_REPEATS, WORKER_RNG_COPIES)
+    patient = True  # what is new about a loader waits for the next step that is looked at
 
     def __init__(self, facts: LoopFacts) -> None:
         self._watch = facts.gather(LoaderWatch)

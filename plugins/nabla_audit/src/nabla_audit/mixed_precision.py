@@ -31,9 +31,14 @@ class MixedPrecisionDetector:
         self._streaks = Streaks()
         self._told: set[tuple[str, object]] = set()
 
+    @property
+    def patient(self) -> bool:
+        """See :class:`nabla_core.detector.Detector`."""
+        return not (self._clips.suspects or self._scaler.direct or self._scaler.mixed)
+
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the step that is being closed."""
-        if not (self._clips.suspects or self._scaler.direct or self._scaler.mixed):
+        if self.patient:
             return ()
         optimizer = self._facts.stepping
         return () if optimizer is None else list(self._judge(optimizer, record.step))

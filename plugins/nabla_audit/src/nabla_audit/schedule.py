@@ -33,6 +33,7 @@ class RateDetector:
     """Judges the learning rates of each step with gradients."""
 
     rules = (LR_ZERO,)
+    patient = True  # a rate of zero ends the calm
 
     def __init__(self, facts: LoopFacts, session: Session | None = None) -> None:
         self._facts = facts
