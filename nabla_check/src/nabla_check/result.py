@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 
 from nabla_core.issue import Issue
@@ -10,10 +9,9 @@ from nabla_core.report import AllowedIssue, NotEvaluated
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
-__all__ = ["CheckResult"]
+from .wording.lines import cut, issue_lines, shorten
 
-_WIDTH = 100
-_MOST_LINES = 25
+__all__ = ["CheckResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +61,14 @@ class CheckResult(ResultMixin):
         """Return the verdict in at most 25 lines, without colour."""
         lines = [self._headline()]
         for issue in self.failures:
-            lines += _issue_lines(issue)
+            lines += issue_lines(issue)
         notes = [issue for issue in self.issues if issue not in self.failures]
-        lines += [_short(f"note {note.rule}: {note.message}") for note in notes]
-        lines += [_short(f"allowed {x.issue.rule}: {x.reason}") for x in self.allowed]
+        lines += [shorten(f"note {note.rule}: {note.message}") for note in notes]
+        lines += [shorten(f"allowed {x.issue.rule}: {x.reason}") for x in self.allowed]
         if self.not_evaluated:
             reasons = "; ".join(f"{entry.rule} ({entry.reason})" for entry in self.not_evaluated)
-            lines.append(_short(f"not evaluated: {reasons}"))
-        if len(lines) > _MOST_LINES:
-            hidden = len(lines) - _MOST_LINES + 1
-            lines = [*lines[: _MOST_LINES - 1], f"… {hidden} more lines in to_dict()"]
-        return "\n".join(lines)
+            lines.append(shorten(f"not evaluated: {reasons}"))
+        return cut(lines)
 
     def _headline(self) -> str:
         verdict = "passed" if self.passed else "FAILED"
@@ -82,19 +77,3 @@ class CheckResult(ResultMixin):
             f"{len(self.checks)} checks, {self.forward_calls} forward and "
             f"{self.backward_calls} backward calls)"
         )
-
-
-def _issue_lines(issue: Issue) -> list[str]:
-    lines = textwrap.wrap(
-        f"{issue.rule} {issue.name}: {issue.message}", _WIDTH, subsequent_indent="    "
-    )
-    for label in ("cause", "setting"):
-        if label in issue.evidence:
-            lines.append(_short(f"    {label}: {issue.evidence[label]}"))
-    lines.append(_short(f"    fix: {issue.suggestion}"))
-    return lines
-
-
-def _short(text: str) -> str:
-    indent = text[: len(text) - len(text.lstrip())]
-    return indent + textwrap.shorten(text, _WIDTH + 60, placeholder=" …")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,12 +10,10 @@ from nabla_core.report import AllowedIssue
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
+from ..wording.lines import cut, issue_lines, shorten, wrap
 from .recipe import Case
 
 __all__ = ["FuzzResult"]
-
-_WIDTH = 100
-_MOST_LINES = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,33 +73,19 @@ class FuzzResult(ResultMixin):
         lines = [self._headline()]
         if self.setting:
             shrunk = f"{self.shrink_calls} calls to shrink"
-            lines += _wrapped(f"smallest failing case: {self.setting} ({shrunk})", "  ")
+            lines += wrap(f"smallest failing case: {self.setting} ({shrunk})", "  ")
         for issue in self.failures:
-            lines += _wrapped(f"{issue.rule} {issue.name}: {issue.message}", "    ")
-            if "cause" in issue.evidence:
-                lines.append(_short(f"    cause: {issue.evidence['cause']}"))
-            lines.append(_short(f"    fix: {issue.suggestion}"))
+            lines += issue_lines(issue)
         notes = [issue for issue in self.issues if issue not in self.failures]
-        lines += [_short(f"note {note.rule}: {note.message}") for note in notes]
-        lines += [_short(f"allowed {entry.issue.rule}: {entry.reason}") for entry in self.allowed]
-        lines += [_short(f"{count} skipped: {why}") for why, count in self.skipped.items()]
+        lines += [shorten(f"note {note.rule}: {note.message}") for note in notes]
+        lines += [shorten(f"allowed {entry.issue.rule}: {entry.reason}") for entry in self.allowed]
+        lines += [shorten(f"{count} skipped: {why}") for why, count in self.skipped.items()]
         if self.artifact:
             lines.append(f"evidence and script: {self.artifact}")
-        if len(lines) > _MOST_LINES:
-            hidden = len(lines) - _MOST_LINES + 1
-            lines = [*lines[: _MOST_LINES - 1], f"… {hidden} more lines in to_dict()"]
-        return "\n".join(lines)
+        return cut(lines)
 
     def _headline(self) -> str:
         verdict = "passed" if self.passed else "FAILED"
         if self.passed and not self.trials:
             verdict = "nothing was compared"
         return f"{self.candidate}: {verdict} ({self.trials} trials, seed {self.seed})"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent)
-
-
-def _short(text: str) -> str:
-    return textwrap.shorten(text, _WIDTH + 60, placeholder=" …")

@@ -97,6 +97,7 @@ def mismatch(exam: Examination, name: str, found: Deviation, cause: Cause, basis
         index=str(list(found.index)),
         pattern=cause.pattern,
         cause=cause.text,
+        hint=cause.hint,
         truth=basis.truth,
     )
 

@@ -32,6 +32,21 @@ Pattern = Literal[
 _SAME = 1e-6
 """Relative residual below which a pattern fits; numerical derivatives reach about 1e-8."""
 
+_HINTS: dict[Pattern, str] = {
+    "missing": "look for a None, a detach() or a no_grad() on the way to this input",
+    "sign": "look for a swapped difference or a lost minus in backward",
+    "factor": "look for a constant that is missing or doubled in backward (1/2, mean or sum)",
+    "transpose": "look for a matrix product whose operand backward transposes the wrong way",
+    "missing reduction": "sum the gradient over the axes that forward had broadcast",
+    "non-finite": "look for a division, log or power at this input in backward",
+    "one element": "look for an index that backward starts or ends one off, or writes twice",
+    "boundary block": "look for a loop, mask or grid in backward that ends before the last block",
+    "zero rows": "look for rows that backward skips: a mask, duplicate indices, an early end",
+    "offset": "look for a term added in backward that forward does not have",
+    "rounding": "look for a cast to a narrow dtype in backward, or a tensor saved in one",
+    "elements": "compare backward with the derivative of forward at the named element",
+}
+
 _FEWEST = 4
 """Elements that are needed to recognise rounding."""
 
@@ -44,6 +59,11 @@ class Cause:
 
     pattern: Pattern
     text: str
+
+    @property
+    def hint(self) -> str:
+        """Where such a pattern comes from in most operators."""
+        return _HINTS[self.pattern]
 
 
 def classify(got: torch.Tensor, expected: torch.Tensor, noise: float = _SAME) -> Cause:
