@@ -19,7 +19,8 @@ class Detector(Protocol):
     """Decides rules over step records. A small class over numbers: no hook, no file, no clock.
 
     It may have an attribute ``patient``: while that is true, it need not be asked about steps in
-    which its source saw nothing that differs from the steps before.
+    which its source saw nothing that differs from the steps before. With a true attribute
+    ``deferrable`` it is given the records of such steps all the same, but some steps later.
     """
 
     @property

@@ -19,6 +19,7 @@ from .problem import Problem
 from .records import Event, StepRecord
 from .report import AllowedIssue, Report
 from .rules import BAD_HOOK, RULE_RAISED
+from .turns import Turn, Turns
 
 if TYPE_CHECKING:
     from .config import Config
@@ -101,9 +102,7 @@ class Session:
         self.allowed: list[AllowedIssue] = []
         self._issues: dict[str, Issue] = {}
         self._events: deque[Event] = deque(maxlen=self.bounds.max_events)
-        self.calm = False  # set by a source whose step does not differ from the ones before
-        self._detectors: list[Detector] = []
-        self._impatient: tuple[Detector, ...] | None = None
+        self._turns = Turns()
         self._retired: set[str] = set()
         self._used: set[str] = set()
         self.undecided: dict[str, str] = {}
@@ -126,7 +125,16 @@ class Session:
     @property
     def detectors(self) -> tuple[Detector, ...]:
         """Active detectors, in the order in which they judge."""
-        return tuple(self._detectors)
+        return self._turns.detectors
+
+    @property
+    def calm(self) -> bool:
+        """Whether the source says that the present step does not differ from the ones before."""
+        return self._turns.calm
+
+    @calm.setter
+    def calm(self, on: bool) -> None:
+        self._turns.calm = on
 
     @property
     def rules_used(self) -> frozenset[str]:
@@ -184,7 +192,7 @@ class Session:
                 decidable.add(rule.id)
         if decidable:
             self._used.update(decidable)
-            self._detectors.append(detector)
+            self._turns.add(detector)
 
     def undecide(self, rule: Rule, reason: str) -> None:
         """Say that a selected rule could not be decided (for one target, say), and why."""
@@ -202,31 +210,23 @@ class Session:
         if self._report is None:
             from .finish import build_report
 
+            self._judge(self._turns.due())
+
             self._report = build_report(self)
         return self._report
 
     # ------------------------------------------------------------------ facts in
     def step(self, record: StepRecord) -> list[Issue]:
-        """Judge one optimizer step and return the issues that are new.
-
-        While the source says that the session is calm, patient detectors are not asked.
-        """
+        """Judge one optimizer step and return the issues that are new."""
         self.last_step = max(self.last_step, record.step)
-        new: list[Issue] = []
-        for detector in self._asked():
-            try:
-                for issue in detector.step(record):
-                    self._append(new, self.add(issue))
-            except Exception as error:
-                self.retire(detector, error)
-        return new
+        return self._judge(self._turns.of(record))
 
     def passes(self, step: int) -> bool:
         """Count a step that no detector needs to see; return whether that is so.
 
         Spares a calm source the making of a record.
         """
-        if self._asked():
+        if self._turns.needed:
             return False
         self.last_step = max(self.last_step, step)
         return True
@@ -273,9 +273,7 @@ class Session:
 
     def retire(self, detector: Detector, error: Exception) -> None:
         """Disable a detector that raised, and say so once."""
-        if detector in self._detectors:
-            self._detectors.remove(detector)
-        self._impatient = None
+        self._turns.remove(detector)
         ids = [rule.id for rule in detector.rules]
         self._retired.update(ids)
         self.problem(
@@ -298,16 +296,17 @@ class Session:
         """IDs of rules whose detector raised and was disabled."""
         return frozenset(self._retired)
 
-    def _asked(self) -> tuple[Detector, ...]:
-        """The detectors that judge the present step."""
-        if not self.calm:
-            self._impatient = None
-            return tuple(self._detectors)
-        if self._impatient is None:
-            self._impatient = tuple(
-                found for found in self._detectors if not getattr(found, "patient", False)
-            )
-        return self._impatient
+    def _judge(self, turns: list[Turn]) -> list[Issue]:
+        new: list[Issue] = []
+        for detector, record in turns:
+            if detector not in self._turns.detectors:
+                continue  # retired in the meantime
+            try:
+                for issue in detector.step(record):
+                    self._append(new, self.add(issue))
+            except Exception as error:
+                self.retire(detector, error)
+        return new
 
     def _keep(self, issue: Issue) -> Issue:
         owned = self.host.with_owner(issue)

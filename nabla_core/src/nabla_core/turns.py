@@ -1,0 +1,82 @@
+"""Whose turn it is: which detectors judge which record, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .detector import Detector
+from .records import StepRecord
+
+__all__ = ["Turn", "Turns"]
+
+Turn = tuple[Detector, StepRecord]
+
+_MOST_WAITING = 64
+
+
+class Turns:
+    """The detectors of a session, in the order in which they judge.
+
+    Attributes:
+        calm: the source saw nothing that differs from the steps before. Patient detectors are not
+            asked then, and deferrable ones are given several records at once, later.
+        detectors: all of them.
+    """
+
+    def __init__(self) -> None:
+        self.calm = False
+        self.detectors: tuple[Detector, ...] = ()
+        self._prompt: tuple[Detector, ...] | None = None
+        self._deferring: tuple[Detector, ...] = ()
+        self._waiting: list[StepRecord] = []
+
+    def add(self, detector: Detector) -> None:
+        """Let it judge from now on."""
+        self.detectors = (*self.detectors, detector)
+        self._prompt = None
+
+    def remove(self, detector: Detector) -> None:
+        """Never ask it again."""
+        self.detectors = tuple(found for found in self.detectors if found is not detector)
+        self._deferring = tuple(found for found in self._deferring if found is not detector)
+        self._prompt = None
+
+    def of(self, record: StepRecord) -> list[Turn]:
+        """Return the turns that a new record makes due."""
+        prompt = self._asked()
+        if not self.calm:
+            return [*self.due(), *((found, record) for found in prompt)]
+        turns = [(found, record) for found in prompt]
+        if self._deferring:
+            self._waiting.append(record)
+            if len(self._waiting) >= _MOST_WAITING:
+                turns += self.due()
+        return turns
+
+    def due(self) -> list[Turn]:
+        """Return the turns that were put off."""
+        waiting, self._waiting = self._waiting, []
+        return [(found, record) for record in waiting for found in self._deferring]
+
+    @property
+    def needed(self) -> bool:
+        """Whether anybody wants to see the present step."""
+        return bool(self._asked() or self._deferring)
+
+    def _asked(self) -> tuple[Detector, ...]:
+        if not self.calm:
+            self._prompt = None
+            return self.detectors
+        if self._prompt is None:
+            rest = [found for found in self.detectors if not _is(found, "patient")]
+            self._deferring = tuple(found for found in rest if _is(found, "deferrable"))
+            self._prompt = tuple(_without(rest, self._deferring))
+        return self._prompt
+
+
+def _is(detector: Detector, trait: str) -> bool:
+    return bool(getattr(detector, trait, False))
+
+
+def _without(detectors: Iterable[Detector], others: tuple[Detector, ...]) -> list[Detector]:
+    return [found for found in detectors if found not in others]
