@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -24,8 +25,6 @@ from nabla_core.reporters.style import Style
 
 @pytest.fixture
 def report(make_rule):
-    from dataclasses import replace
-
     issue = make_rule(severity=Severity.HIGH).issue(
         "Loss was nan, limit finite.",
         step=4,
@@ -88,6 +87,14 @@ def test_a_newer_minor_schema_is_read(tmp_path):
     path = tmp_path / "r.json"
     path.write_text('{"schema_version": "1.7", "issues": [], "new_field": {"x": [1]}}')
     assert read_report(path).issues == ()
+
+
+def test_many_reasons_for_not_evaluating_are_counted_and_named_on_demand(report):
+    entries = tuple(NotEvaluated(rule=f"ACM{n}", reason=f"needs fact {n}") for n in range(103, 108))
+    report = replace(report, not_evaluated=entries)
+    short, long = (console.render(report, Style(verbose=verbose)) for verbose in (0, 1))
+    assert "not evaluated: 3 more rules" in short and "ACM107" not in short
+    assert "not evaluated: ACM107 – needs fact 107" in long and "more rules" not in long
 
 
 def test_the_console_shows_the_worst_first_with_its_numbers(report):

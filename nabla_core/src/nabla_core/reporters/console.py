@@ -13,6 +13,7 @@ from .style import Style, printable
 __all__ = ["issue_lines", "one_line", "render", "render_result"]
 
 _LABEL_WIDTH = 11
+_FEW_REASONS = 2
 
 
 def render(report: Report, style: Style) -> str:
@@ -124,9 +125,13 @@ def _undecided(report: Report, style: Style) -> Iterable[str]:
     by_reason: dict[str, list[str]] = {}
     for entry in report.not_evaluated:
         by_reason.setdefault(entry.reason, []).append(entry.rule)
+    shown = len(by_reason) if style.verbose else _FEW_REASONS
     lines: list[str] = []
-    for reason, rules in by_reason.items():
+    for reason, rules in list(by_reason.items())[:shown]:
         lines += _wrap("", printable(f"not evaluated: {', '.join(rules)} – {reason}"), style)
+    hidden = sum(len(rules) for rules in list(by_reason.values())[shown:])
+    if hidden:
+        lines.append(f"not evaluated: {hidden} more rules (nabla -v … names them)")
     return [*(style.paint(line.strip(), "dim") for line in lines), ""]
 
 
