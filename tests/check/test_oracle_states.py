@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nabla_check.truth.oracle import Curve, glance, judge, resolution_of
+from nabla_check.truth.oracle import Curve, glance, judge
+from nabla_check.truth.resolution import resolution_of
 
 FLOAT64 = resolution_of([torch.float64])
 
@@ -75,6 +76,43 @@ def test_correct_operators_at_awkward_points_pass(faults, name, seed):
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
 
     assert faults(function, [x], seed=seed) == set()
+
+
+WIDE = {
+    "relu": (torch.relu, 36),
+    "mean of absolute values": (lambda x: x.abs().mean(), 24),
+    "clamp": (lambda x: x.clamp(-1, 1), 28),
+    "sort": (lambda x: x.sort(-1).values, 44),
+    "softmax": (lambda x: x.softmax(-1), 16),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_many_kinks_somewhere_are_no_kink_here_and_cost_few_calls(check, name):
+    function, most = WIDE[name]
+    x = torch.randn(260, 260, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+    result = check(function, [x.requires_grad_()])
+
+    assert result.issues == ()
+    assert result.forward_calls <= most and result.backward_calls <= 16
+
+
+@pytest.mark.parametrize("wrong", ["everywhere", "in one row", "in one element"])
+def test_faults_of_a_wide_operator_with_kinks_are_found(faults, function, wrong):
+    def backward(ctx, g):
+        gradient = g * (ctx.saved_tensors[0] > 0)
+        part = {"everywhere": ..., "in one row": (slice(7, 8),), "in one element": (7, 7)}[wrong]
+        gradient[part] += g[part]
+        return gradient
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.relu()
+
+    x = torch.randn(260, 260, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+    assert "CHK201" in faults(function(forward, backward), [x.requires_grad_()])
 
 
 @pytest.mark.parametrize("factor", [2.0, -1.0])

@@ -16,8 +16,8 @@ from .inputs.evaluation import Cotangents, Evaluator, Gradients, Outputs
 from .inputs.operands import Operands, Values
 from .options import OperatorOptions
 from .rules import INCONCLUSIVE
-from .truth.oracle import Resolution
 from .truth.products import normals_like, size_of
+from .truth.resolution import Resolution
 from .wording.compare import largest
 
 __all__ = ["Baseline", "Battery", "Examination"]

@@ -271,4 +271,4 @@ def _gradient_curve(
             for g, x in zip(pulled, points, strict=True)
         ]
 
-    return Curve(first_gradients, weights, centre)
+    return Curve(first_gradients, weights, centre, sum(v.numel() for v in directions))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from ..inputs.operands import is_differentiable
-from ..truth.oracle import Curve, Verdict, judge, resolution_of
+from ..truth.oracle import Curve, Verdict, judge
 from ..truth.products import inner, norm_of_products, steps_for
+from ..truth.resolution import resolution_of
 from .recipe import Case
 from .subject import Function, Subject, TrialCall, call
 

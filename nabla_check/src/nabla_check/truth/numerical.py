@@ -12,8 +12,9 @@ from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, Values
 from ..wording.compare import is_finite
-from .oracle import Curve, Resolution, Verdict, glance, judge
+from .oracle import WIDE, Curve, Verdict, glance, judge
 from .products import normal_like, projection, size_of, steps_for
+from .resolution import Resolution
 from .slopes import has_slopes, is_smooth
 
 __all__ = ["NumericElements", "curve_along", "elements_of", "judge_point", "nearby", "point_at"]
@@ -53,13 +54,14 @@ def curve_along(
         except OperatorRaised:  # beyond the operator's domain, like a NaN
             return [torch.full_like(output, math.nan) for output in point.output_copies]
 
-    return Curve(evaluate, point.cotangents, point.output_copies)
+    width = sum(direction.numel() for direction in directions if direction is not None)
+    return Curve(evaluate, point.cotangents, point.output_copies, width)
 
 
 def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
     """Return the oracle's resolution with the user's first step, if he gave one.
 
-    ``brief`` keeps three step sizes, for points that are only tried by the way.
+    ``brief`` keeps the first two or three step sizes, for points that are only tried by the way.
 
     Raises:
         RuntimeError: the precision has no numerical oracle; the caller must ask first.
@@ -68,7 +70,8 @@ def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
         raise RuntimeError("no numerical derivative in this precision")
     first = exam.options.finite_difference_epsilon
     ladder = exam.resolution.ladder if first is None else (first, *exam.resolution.ladder)
-    return replace(exam.resolution, ladder=ladder[:3] if brief else ladder)
+    wide = sum(value.numel() for value in exam.baseline.values) > WIDE
+    return replace(exam.resolution, ladder=ladder[: 2 if wide else 3] if brief else ladder)
 
 
 def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> Verdict | None:

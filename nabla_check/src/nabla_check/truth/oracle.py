@@ -16,61 +16,18 @@ from typing import Literal
 import torch
 
 from .products import as_vector
+from .resolution import Resolution
 
 __all__ = [
+    "WIDE",
     "Curve",
-    "Resolution",
     "State",
     "Verdict",
     "glance",
     "judge",
-    "resolution_of",
 ]
 
 State = Literal["agrees", "differs", "kink", "undecided"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """How finely a dtype lets a derivative be measured.
-
-    Attributes:
-        unit: unit roundoff spacing of the dtype.
-        ladder: step sizes to try, relative to the operand's size.
-        sharp: largest error bar, relative to the derivative, with which a step counts.
-        tolerance: smallest relative deviation that is called a fault.
-        one_sided: decreasing steps of the kink test.
-    """
-
-    unit: float
-    ladder: tuple[float, ...]
-    sharp: float
-    tolerance: float
-    one_sided: tuple[float, float, float]
-
-
-_FLOAT64 = Resolution(
-    unit=2.0**-52,
-    ladder=(2.0**-13, 2.0**-17, 2.0**-20, 2.0**-26, 2.0**-29, 2.0**-32, 2.0**-9),
-    sharp=1e-5,
-    tolerance=1e-9,
-    one_sided=(2.0**-16, 2.0**-18, 2.0**-20),
-)
-_FLOAT32 = Resolution(
-    unit=2.0**-23,
-    ladder=(2.0**-7, 2.0**-9, 2.0**-5, 2.0**-4),
-    sharp=2e-2,
-    tolerance=1e-3,
-    one_sided=(2.0**-6, 2.0**-7, 2.0**-8),
-)
-
-
-def resolution_of(dtypes: Sequence[torch.dtype]) -> Resolution | None:
-    """Return the resolution of the coarsest dtype, ``None`` when it has no room for differences."""
-    if all(dtype in (torch.float64, torch.complex128) for dtype in dtypes):
-        return _FLOAT64
-    wide = (torch.float64, torch.complex128, torch.float32, torch.complex64)
-    return _FLOAT32 if all(dtype in wide for dtype in dtypes) else None
 
 
 _MOST_KEPT = 2**22
@@ -84,6 +41,7 @@ class Curve:
         evaluate: returns the outputs at ``t``.
         weights: one per output; the projection is the real inner product with them.
         centre: outputs at ``t = 0``.
+        width: elements that move along the line.
     """
 
     def __init__(
@@ -91,7 +49,9 @@ class Curve:
         evaluate: Callable[[float], Sequence[torch.Tensor]],
         weights: Sequence[torch.Tensor],
         centre: Sequence[torch.Tensor],
+        width: int = 0,
     ) -> None:
+        self.width = width
         self._evaluate = evaluate
         self.weights = as_vector(weights)
         self.centre = as_vector(centre)
@@ -157,6 +117,14 @@ _TRUST = 1e3
 """Up to this many times what was measured, the analytic value sets the scale of sharpness."""
 
 
+WIDE = 2**16
+"""Elements from which on a direction is wide, and every evaluation is dear."""
+
+_BETWEEN_KINKS = ((2.0**-22, 2e-6), (2.0**-27, 1e-6))
+"""Where many elements move, an ordinary step crosses some kink of a piecewise function. These
+steps are so small that they cross none; they acquit within what their rounding takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Estimate:
     value: float
@@ -186,6 +154,10 @@ def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -
     if abs(analytic - first) <= limit:  # true for all but steep or noisy functions
         step = resolution.ladder[1]
         return Verdict(state="agrees", analytic=analytic, numeric=first, bar=limit, step=step)
+    if curve.width > WIDE and resolution.unit < 1e-12:
+        verdict = _between_kinks(curve, analytic, scale)
+        if verdict is not None:
+            return verdict
     sharp: list[_Estimate] = []
     for step in resolution.ladder:
         found = _estimate(curve, step, resolution.unit)
@@ -200,6 +172,27 @@ def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -
         if _is_refuted(analytic, scale, resolution, sharp):
             break
     return _conclude(curve, analytic, scale, resolution, sharp)
+
+
+def _between_kinks(curve: Curve, analytic: float, scale: float) -> Verdict | None:
+    """Judge a wide direction by two steps too small to cross a kink; ``None`` if they cannot.
+
+    At a kink of the point itself any slope between the one-sided ones is right, so that a deviation
+    counts only beyond their gap.
+    """
+    found = []
+    for step, share in _BETWEEN_KINKS:
+        value, bar = curve.central(step), share * scale
+        found.append(_Estimate(value=value, tight=bar, bar=bar, step=step, size=0.0))
+        if _error(analytic, found[-1]) <= bar:
+            return _verdict("agrees", analytic, found[-1])
+    first, second = found
+    bar = first.bar + second.bar
+    gap, _ = curve.one_sided(first.step)
+    agree = abs(first.value - second.value) <= bar
+    if agree and _error(analytic, first) > 4 * bar + 2 * gap:
+        return _verdict("differs", analytic, first)
+    return None
 
 
 def _room(found: _Estimate, scale: float, resolution: Resolution) -> float:

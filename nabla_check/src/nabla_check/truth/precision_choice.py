@@ -10,7 +10,7 @@ from ..examination import Examination
 from ..inputs.evaluation import OperatorRaised, Outputs
 from ..inputs.operands import Operands, is_differentiable
 from .conditioning import disturbed
-from .oracle import resolution_of
+from .resolution import resolution_of
 
 __all__ = ["choose_precision", "measure_resolution"]
 

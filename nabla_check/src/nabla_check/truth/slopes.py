@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .oracle import Curve, Resolution
+from .oracle import Curve
+from .resolution import Resolution
 
 __all__ = ["has_slopes", "is_smooth"]
 
