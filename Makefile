@@ -19,17 +19,17 @@ COVERAGE_FLOOR := 90
 EXTRAS := all
 DEMO := .nabla/demo
 
-DISTRIBUTIONS := nabla_core nabla_check nabla_guard plugins/nabla_audit .
-SOURCES := nabla_core/src nabla_check/src nabla_guard/src plugins/nabla_audit/src
+DISTRIBUTIONS := nabla_core nabla_check nabla_guard plugins/nabla_audit plugins/nabla_diagnose .
 BUILD_TOOLS := hatchling editables
 TEST_TOOLS := expecttest pytest pytest-cov hypothesis ruff mypy numpy
 PYPROJECTS := $(patsubst %,%/pyproject.toml,$(DISTRIBUTIONS))
 
 # folders that an extra of the root distribution needs besides the core
 folders_check := nabla_check
-folders_guard := nabla_guard plugins/nabla_audit
+folders_guard := nabla_guard plugins/nabla_audit plugins/nabla_diagnose
 folders_audit := nabla_guard plugins/nabla_audit
-folders_all := nabla_check nabla_guard plugins/nabla_audit
+folders_diagnose := plugins/nabla_diagnose
+folders_all := nabla_check nabla_guard plugins/nabla_audit plugins/nabla_diagnose
 
 .PHONY: test test-all lint docs demo install wheels clean clean-all help
 .DEFAULT_GOAL := help
@@ -63,7 +63,7 @@ $(READY): constraints.txt $(PYPROJECTS) | $(PY)
 
 comma := ,
 extra_folders = $(if $(folders_$(1)),$(folders_$(1)),\
-    $(error unknown extra '$(1)' in EXTRAS: choose from check guard audit all))
+    $(error unknown extra '$(1)' in EXTRAS: choose from check guard audit diagnose all))
 
 install: | $(PY)
 	@$(PIP) install -q -c constraints.txt $(BUILD_TOOLS)

@@ -1,8 +1,11 @@
+import random
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nabla_core.severity import Severity
 from nabla_guard import guard
 
 
@@ -54,5 +57,39 @@ def issues_of():
         report = monitor.report()
         assert not [p for p in report.problems if p.rule in ("NAB004", "NAB008")], report.problems
         return report.issues
+
+    return run
+
+
+def bits_of(values):
+    """The exact bytes of tensors and numbers; a NaN equals itself."""
+    tensors = [torch.as_tensor(value).detach().contiguous().reshape(-1) for value in values]
+    return [tensor.view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+
+@pytest.fixture
+def loud_issues_of():
+    """Run a program bare and watched; what it logs and draws must be the same to the bit.
+
+    The program is given a function ``log`` for its losses and other results. Returned are the
+    issues at LOW or above, of all plugins, in order.
+    """
+
+    def run_once(program):
+        torch.manual_seed(0)
+        random.seed(0)
+        logged = []
+        program(lambda *values: logged.extend(torch.as_tensor(v).detach().clone() for v in values))
+        return bits_of(logged), torch.get_rng_state()
+
+    def run(program, **options):
+        plain, drawn = run_once(program)
+        with guard(**options) as monitor:
+            watched, drawn_watched = run_once(program)
+        report = monitor.report()
+        assert not report.problems, report.problems
+        assert watched == plain, "watching changed the run"
+        assert torch.equal(drawn, drawn_watched), "watching drew random numbers"
+        return [issue for issue in report.issues if issue.severity >= Severity.LOW]
 
     return run

@@ -236,7 +236,7 @@ def overflow_of_a_half_precision_gradient():
 def test_the_derivative_and_its_owner_are_named(issues_of, run, expected):
     torch.manual_seed(0)
     op, step, sample, module, hidden = expected
-    (issue,) = [issue for issue in issues_of(run) if issue.rule.startswith("NUM")]
+    (issue,) = [issue for issue in issues_of(run) if issue.rule.startswith("NUM10")]
     where = issue.where
     assert (issue.rule, issue.phase, where.op) == ("NUM102", "backward", op), issue.message
     assert issue.step == step

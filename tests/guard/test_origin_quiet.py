@@ -306,7 +306,7 @@ def two_modules_called_by_hand():
 @pytest.mark.parametrize("run", PROGRAMS)
 def test_nothing_is_reported(issues_of, run):
     torch.manual_seed(0)
-    assert [str(issue) for issue in issues_of(run) if issue.rule.startswith("NUM")] == []
+    assert [str(issue) for issue in issues_of(run) if issue.rule.startswith("NUM10")] == []
 
 
 @pytest.mark.parametrize("run", PROGRAMS)

@@ -4,11 +4,12 @@ import json
 import subprocess
 
 
-def test_guard_brings_exactly_core_guard_and_audit(guard_environment, run_in, tmp_path):
+def test_guard_brings_the_rule_packs_along_and_nothing_else(guard_environment, run_in, tmp_path):
     answer = run_in(guard_environment / "nabla", "plugins", "--format", "json", cwd=tmp_path)
 
     listing = json.loads(answer)
-    assert {plugin["name"] for plugin in listing["plugins"]} == {"core", "guard", "audit"}
+    names = {plugin["name"] for plugin in listing["plugins"]}
+    assert names == {"core", "guard", "audit", "diagnose"}
     assert listing["problems"] == []
 
 

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .monitor import Monitor as Monitor
     from .monitor import guard as guard
+    from .sanitizing import sanitize as sanitize
+    from .shadow.registry import shadow_rule as shadow_rule
     from .taps.instrument import watch_process as watch_process
 
-__all__ = ["Monitor", "guard", "watch_process"]
+__all__ = ["Monitor", "guard", "sanitize", "shadow_rule", "watch_process"]
 
-_HOMES = {"Monitor": "monitor", "guard": "monitor", "watch_process": "taps.instrument"}
+_HOMES = {
+    "Monitor": "monitor",
+    "guard": "monitor",
+    "sanitize": "sanitizing",
+    "shadow_rule": "shadow.registry",
+    "watch_process": "taps.instrument",
+}
 
 
 def __getattr__(name: str) -> object:

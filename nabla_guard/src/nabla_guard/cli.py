@@ -1,23 +1,27 @@
-"""``nabla run``: an unmodified training script, watched."""
+"""``nabla run`` and ``nabla sanitize``: an unmodified training script, watched."""
 
 from __future__ import annotations
 
 import io
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import click
 
 from nabla_core.cli.options import ReportRequest, reporting
 
+from .options import GuardOptions, Mode
+
 if TYPE_CHECKING:
     from .program.script import Program
 
-__all__ = ["run"]
+__all__ = ["run", "sanitize"]
+
+_MODES = click.Choice(get_args(Mode))
 
 
 def _select_audit(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -26,20 +30,49 @@ def _select_audit(context: click.Context, option: click.Parameter, given: bool) 
         context.default_map = {**(context.default_map or {}), "select": "AUD"}
 
 
+def _watching(function: Callable[..., object]) -> Callable[..., object]:
+    """Add the options that every way of running a script shares."""
+    for add in reversed(
+        (
+            click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as python -m."),
+            click.option(
+                "--mode",
+                type=_MODES,
+                help="How closely to look: losses and gradients (light), also every layer "
+                "(standard, the default), also every op (deep).",
+            ),
+            click.option(
+                "--stop-on",
+                type=click.Choice(["nonfinite"]),
+                help="End the script before the first step that is not finite.",
+            ),
+            click.option(
+                "--audit-only",
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_select_audit,
+                help="Only the rules of the audit, as --select AUD.",
+            ),
+            click.argument("script"),
+            click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED),
+            reporting,
+        )
+    ):
+        function = add(function)
+    return function
+
+
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as for python -m.")
-@click.option(
-    "--audit-only",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_select_audit,
-    help="Only the rules of the audit, as --select AUD.",
-)
-@click.argument("script")
-@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
-@reporting
-def run(request: ReportRequest, script: str, arguments: tuple[str, ...], as_module: bool) -> int:
+@_watching
+def run(
+    request: ReportRequest,
+    script: str,
+    arguments: tuple[str, ...],
+    as_module: bool,
+    mode: Mode | None,
+    stop_on: str | None,
+) -> int:
     """Run SCRIPT with ARGS as python would, and say why its training is wrong.
 
     Options of nabla come before SCRIPT; everything after it belongs to the script. Standard output
@@ -47,17 +80,59 @@ def run(request: ReportRequest, script: str, arguments: tuple[str, ...], as_modu
     --output and --format FMT=PATH.
 
     Exits with the script's own status when that is not zero (130 after Ctrl-C), else with 1 when
-    there are issues at or above --fail-on, 4 when nothing was checked, 0 otherwise.
+    there are issues at or above --fail-on, 4 when nothing was checked, 0 otherwise. A script that
+    --stop-on ended has the status 1.
     """
+    options = _options(request, mode, stop_on)
+    return _watched(request, _Call("run", script, arguments, as_module), options)
+
+
+@click.command("sanitize", context_settings={"allow_interspersed_args": False})
+@_watching
+def sanitize(
+    request: ReportRequest,
+    script: str,
+    arguments: tuple[str, ...],
+    as_module: bool,
+    mode: Mode | None,
+    stop_on: str | None,
+) -> int:
+    """Run SCRIPT with ARGS and look at the result of every op: another name of run --mode deep."""
+    options = _options(request, mode or "deep", stop_on)
+    return _watched(request, _Call("sanitize", script, arguments, as_module), options)
+
+
+class _Call(NamedTuple):
+    """What the person wants to have run."""
+
+    command: str
+    script: str
+    arguments: tuple[str, ...]
+    as_module: bool
+
+    @property
+    def line(self) -> str:
+        module = ["-m"] if self.as_module else []
+        return shlex.join(["nabla", self.command, *module, self.script, *self.arguments])
+
+
+def _options(request: ReportRequest, mode: Mode | None, stop_on: str | None) -> GuardOptions:
+    options = request.config.options(GuardOptions)
+    if mode is not None:
+        options = replace(options, mode=mode)
+    return options if stop_on is None else replace(options, on_nonfinite="stop")
+
+
+def _watched(request: ReportRequest, call: _Call, options: GuardOptions) -> int:
     from .program.run import LiveLines, close_report, watch_program
 
-    program = _find(script, as_module)
+    program = _find(call.script, call.as_module)
     stderr = sys.stderr  # the script may replace it
     _make_absolute(request)
-    session = request.session(_command_line(script, arguments, as_module))
+    session = request.session(call.line)
     if request.state.verbose >= 0:
         session.subscribe(LiveLines(stderr))
-    outcome = watch_program(program, arguments, session)
+    outcome = watch_program(program, call.arguments, session, options)
     if outcome.is_forked:
         sys.exit(outcome.status)  # only the process that was started reports
     _flush_stdout()
@@ -80,11 +155,6 @@ def _make_absolute(request: ReportRequest) -> None:
     )
     if request.write_baseline is not None:
         request.write_baseline = request.write_baseline.absolute()
-
-
-def _command_line(script: str, arguments: Sequence[str], as_module: bool) -> str:
-    words = ["nabla", "run", *(["-m"] if as_module else []), script, *arguments]
-    return shlex.join(words)
 
 
 def _flush_stdout() -> None:

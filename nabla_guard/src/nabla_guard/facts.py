@@ -249,6 +249,7 @@ class NumberFacts:
         output: the first root output that is not finite and whose like was finite in good steps.
         outputs_seen: whether every root output of the step was measured.
         written_elsewhere: the parameters were changed between the last step and now.
+        written_at: where the user's code did so, when that was seen.
         gradients_were_finite: whether the gradients of the last step were finite, if there was one.
         settings: learning rate, eps and the like of the optimizer's group that holds the parameter.
         findings: what executing the step again has shown; ``None`` when it was not done.
@@ -266,6 +267,7 @@ class NumberFacts:
     output: TensorFault | None = None
     outputs_seen: bool = False
     written_elsewhere: bool = False
+    written_at: Place | None = None
     gradients_were_finite: bool | None = None
     settings: tuple[tuple[str, float], ...] = ()
     findings: Findings | None = None

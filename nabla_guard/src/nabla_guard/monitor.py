@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Literal
+from typing import Unpack
 
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -15,61 +16,36 @@ from nabla_core.errors import UsageError
 from nabla_core.host import default_host
 from nabla_core.issue import Issue
 from nabla_core.records import Event
-from nabla_core.report import NotEvaluated, Report
+from nabla_core.report import Report
 from nabla_core.session import Session, SessionOptions
 
+from .arming import arm, not_held
+from .deep.sites import OpRange
 from .loop.live import LiveLoop
 from .loop.scope import Scope
-from .origin.policy import POLICIES, OnNonFinite
+from .observation import observed
+from .options import GuardArguments, GuardOptions, Mode, bind_options
+from .shadow.watch import ShadowWatch
 from .taps.instrument import INSTRUMENT
+from .taps.place import user_place
 
 __all__ = ["GuardOptions", "Mode", "Monitor", "guard"]
-
-Mode = Literal["light", "standard", "deep"]
-"""How closely a loop is watched; ``light`` names no operation of a bad step."""
-
-_MODES = ("light", "standard", "deep")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardOptions:
-    """How a loop is watched.
-
-    Attributes:
-        mode: see :data:`Mode`.
-        max_events: events kept.
-        max_issues: distinct issues kept.
-        on_nonfinite: what to do with a step whose loss or gradients are not finite.
-    """
-
-    mode: Mode = "standard"
-    on_nonfinite: OnNonFinite = "report"
-    max_events: int = 10_000
-    max_issues: int = 1_000
 
 
 class Monitor:
     """Watches training loops while it is entered; it may be entered again and again.
 
     Args:
+        session: receives what is found.
         scope: what of the process to watch.
         options: how to watch it.
     """
 
-    def __init__(self, scope: Scope, options: GuardOptions) -> None:
-        host = default_host()
+    def __init__(self, session: Session, scope: Scope, options: GuardOptions) -> None:
         self.options = options
-        self.session = Session(
-            host=host,
-            config=Config.discover(host),
-            options=SessionOptions(
-                max_issues=options.max_issues,
-                max_events=options.max_events,
-                command="nabla.guard",
-            ),
-        )
-        self._loop = LiveLoop(self.session, scope, options.on_nonfinite)
-        self._loop.explains = options.mode != "light"
+        self.session = session
+        self._loop = LiveLoop(session, scope, options.on_nonfinite)
+        arm(self._loop, options)
         self._entered = 0
 
     def __enter__(self) -> Monitor:
@@ -111,17 +87,60 @@ class Monitor:
         """Optimizer steps seen so far."""
         return self.session.last_step + 1
 
+    @property
+    def operations(self) -> Sequence[OpRange]:
+        """The range of each op's results in each module so far; empty except in deep mode."""
+        return self._loop.layers.operations
+
+    def observe(self, tensor: Tensor, name: str = "") -> bool:
+        """Look at one tensor now: its range becomes an event, and what is not finite an issue.
+
+        Reads the tensor from its device and leaves it as it is.
+
+        Args:
+            tensor: any tensor.
+            name: what messages call it.
+
+        Returns:
+            Whether every value is finite.
+
+        Raises:
+            UsageError: it is no tensor.
+        """
+        if not isinstance(tensor, Tensor):
+            raise UsageError(f"observe({type(tensor).__name__}): needs a torch.Tensor")
+        session, place = self.session, user_place()
+        step = self._loop.coming
+        look = observed(tensor, name or "the observed tensor", place, step)
+        session.emit(
+            Event(
+                kind="observed",
+                step=step,
+                time_s=session.clock() - session.started_s,
+                name=look.name,
+                values=() if look.low is None or look.high is None else (look.low, look.high),
+                where=None if place is None else place.location(),
+            )
+        )
+        if look.issue is not None:
+            session.add(look.issue)
+        return look.issue is None
+
+    def shadow(self) -> None:
+        """Compare the forward pass of the coming step with float64, whatever the schedule says.
+
+        Raises:
+            UsageError: in mode light, which does not keep what a step needs to be executed again.
+        """
+        if not self._loop.explains:
+            raise UsageError('shadow(): needs mode "standard" or "deep"; mode light keeps no step')
+        self._loop.watches.gather(ShadowWatch).ask()
+
     def report(self) -> Report:
         """Judge the whole run and return the report; it stays the same from then on."""
         report = self.session.finish()
-        if self.options.mode == "light":
-            return report
-        note = NotEvaluated(
-            rule="NUM",
-            reason=f"mode {self.options.mode} measures what light does, losses, gradients and "
-            "parameters at the step boundary; inside the model only a bad step is looked at",
-        )
-        return replace(report, not_evaluated=(*report.not_evaluated, note))
+        open_wishes = not_held(self.options)
+        return replace(report, not_evaluated=(*report.not_evaluated, *open_wishes))
 
     def print(self) -> None:
         """Print the report to standard output."""
@@ -132,31 +151,26 @@ def guard(
     model: Module | None = None,
     *,
     optimizer: Optimizer | Iterable[Optimizer] | None = None,
-    mode: Mode = "standard",
-    on_nonfinite: OnNonFinite = "report",
-    max_events: int = 10_000,
-    max_issues: int = 1_000,
+    **options: Unpack[GuardArguments],
 ) -> Monitor:
     """Watch a training loop; use the result in a ``with`` statement.
 
     Losses, gradients, parameters and the order of calls are observed and never changed. Issues are
-    in
-    ``monitor.issues`` as soon as they are found.
+    in ``monitor.issues`` as soon as they are found.
 
     Args:
         model: watch this model only; by default every module that the program calls.
         optimizer: judge the steps of this optimizer (or these) only; by default every optimizer
-            that
-            holds a parameter of ``model``, or every one of the process.
-        mode: ``"light"``, ``"standard"`` or ``"deep"``; all of them measure losses, gradients and
-            parameters at the step boundary.
-        on_nonfinite: ``"report"`` a step that is not finite, ``"stop"`` before it with a
-            :class:`~nabla_guard.origin.policy.NonFiniteStop`, or ``"skip"`` it.
-        max_events: events kept, the oldest are dropped and counted.
-        max_issues: distinct issues kept.
+            that holds a parameter of ``model``, or every one of the process.
+        options: fields of :class:`~nabla_guard.options.GuardOptions`: ``mode``, ``modules``,
+            ``exclude``, ``operations``, ``every``, ``capture_source``, ``extreme_value_threshold``,
+            ``contracts``, ``max_events``, ``max_issues``, ``on_nonfinite``, ``shadow``. What is not
+            given is taken from ``[tool.nabla.guard]`` and the ``NABLA_GUARD_*`` variables. With
+            ``on_nonfinite="stop"`` a bad step ends in a
+            :class:`~nabla_guard.origin.policy.NonFiniteStop`.
 
     Raises:
-        UsageError: an argument is of the wrong type, or the mode is unknown.
+        UsageError: an argument is unknown, of the wrong type or out of range.
         ConfigError: the configuration file is wrong.
 
     Example::
@@ -165,21 +179,23 @@ def guard(
             train(model, optimizer)
         monitor.print()
     """
-    if mode not in _MODES:
-        raise UsageError(f"guard(mode={mode!r}): choose one of {', '.join(_MODES)}")
     if model is not None and not isinstance(model, Module):
         raise UsageError(
             f"guard(model={type(model).__name__}): needs a torch.nn.Module; "
             "leave it out to watch every module"
         )
-    if on_nonfinite not in POLICIES:
-        raise UsageError(
-            f"guard(on_nonfinite={on_nonfinite!r}): choose one of {', '.join(POLICIES)}"
-        )
-    options = GuardOptions(
-        mode=mode, max_events=max_events, max_issues=max_issues, on_nonfinite=on_nonfinite
+    optimizers = _optimizers(optimizer)
+    host = default_host()
+    config = Config.discover(host)
+    known = config.options(GuardOptions) if GuardOptions in host.options.values() else None
+    bound = bind_options(known or GuardOptions(), options)
+    limits = SessionOptions(
+        max_issues=bound.max_issues or config.core.max_issues,
+        max_events=bound.max_events or config.core.max_events,
+        command="nabla.guard",
     )
-    return Monitor(Scope(model, _optimizers(optimizer)), options)
+    session = Session(host=host, config=config, options=limits)
+    return Monitor(session, Scope(model, optimizers), bound)
 
 
 def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -190,11 +206,15 @@ def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimize
     """
     if given is None:
         return ()
-    chosen = (given,) if isinstance(given, Optimizer) else tuple(given)
+    if isinstance(given, Optimizer) or not isinstance(given, Iterable):
+        chosen: tuple[object, ...] = (given,)
+    else:
+        chosen = tuple(given)
+    optimizers = tuple(found for found in chosen if isinstance(found, Optimizer))
     for found in chosen:
         if not isinstance(found, Optimizer):
             raise UsageError(
                 f"guard(optimizer={type(found).__name__}): needs a torch.optim.Optimizer, or "
-                f"several"
+                "several"
             )
-    return chosen
+    return optimizers

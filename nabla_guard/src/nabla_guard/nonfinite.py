@@ -13,25 +13,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nabla_core.detector import Detector
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
 from .facts import LoopFacts, LoopSource, NumberFacts, Place, TensorFault
-from .origin.explain import explained
+from .origin.explain import explained, follows
 from .rules import (
     NON_FINITE_BACKWARD,
     NON_FINITE_FORWARD,
     NON_FINITE_INPUT,
     NON_FINITE_LOSS,
     NON_FINITE_PARAMETER,
-    RULES,
+    NON_FINITE_RULES,
 )
+
+if TYPE_CHECKING:
+    from .loop.lone_passes import LonePasses
 
 __all__ = ["NonFiniteDetector", "detectors_for"]
 
 _HUGE_NORM = 1e15  # one more product of such weights overflows float32, whatever the data
+_RUNAWAY_RMS = 1e4  # root mean square of a parameter that grew as many times over
 
 
 def detectors_for(source: object) -> Iterable[Detector]:
@@ -39,28 +44,49 @@ def detectors_for(source: object) -> Iterable[Detector]:
     return [NonFiniteDetector(source.facts)] if isinstance(source, LoopSource) else []
 
 
+def _lone_passes(facts: LoopFacts) -> LonePasses:
+    """The watch over passes that no step follows."""
+    from .loop.lone_passes import LonePasses
+
+    return facts.gather(LonePasses)
+
+
 class NonFiniteDetector:
     """Reports the first non-finite number of a run, once, with its phase."""
 
-    rules = RULES
+    rules = NON_FINITE_RULES
     patient = True
 
     def __init__(self, facts: LoopFacts) -> None:
         self._facts = facts
         self._reported: set[int] = set()
+        self._first_norms: dict[int, float] = {}
+        self._lone = _lone_passes(facts)
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge a step; at once over when everything is finite."""
         numbers = self._facts.numbers
+        key = id(self._facts.stepping)
+        if key not in self._first_norms:
+            self._first_norms[key] = record.signals.get("param_norm", math.inf)
+        if self._lone.found:
+            return self._lonely(self._lone)
         if numbers is None:
-            self._reported.discard(id(self._facts.stepping))
+            self._reported.discard(key)
             return ()
         first = not self._reported  # what other optimizers see meanwhile follows from it
         self._reported.add(id(numbers.optimizer))
         return (self._verdict(numbers, record.step),) if first else ()
 
+    def _lonely(self, lone: LonePasses) -> Iterator[Issue]:
+        """Judge bad passes that no step followed."""
+        found, lone.found = lone.found, []
+        for step, numbers in found:
+            yield self._verdict(numbers, step)
+
     def finish(self) -> Iterator[Issue]:
-        """Judge what the last step left in the parameters."""
+        """Judge what the last step left in the parameters, and passes without a step."""
+        yield from self._lonely(self._lone)
         numbers = self._facts.last_numbers
         if numbers is not None and not self._reported:
             yield _parameter_issue(numbers, self._facts.step_of(numbers.optimizer))
@@ -69,10 +95,17 @@ class NonFiniteDetector:
         if numbers.parameters:
             return _parameter_issue(numbers, self._facts.step_of(numbers.optimizer))
         last_step = self._facts.step_of(numbers.optimizer)
-        if numbers.param_norm > _HUGE_NORM and last_step >= 0:
-            return _huge_issue(numbers, last_step)
+        limit = self._norm_limit(numbers)
+        if numbers.param_norm > limit and last_step >= 0:
+            return _huge_issue(numbers, last_step, limit)
         found = explained(numbers, step)
         return _undecided(self._at_the_boundary(numbers, step), numbers) if found is None else found
+
+    def _norm_limit(self, numbers: NumberFacts) -> float:
+        """The norm above which weights have run away: for their dtype, or for where they began."""
+        first = self._first_norms.get(id(numbers.optimizer), math.inf)
+        size = sum(parameter.size for parameter in numbers.optimizer.parameters)
+        return min(_HUGE_NORM, _RUNAWAY_RMS * max(first, math.sqrt(size))) if size else _HUGE_NORM
 
     @staticmethod
     def _at_the_boundary(numbers: NumberFacts, step: int) -> Issue:
@@ -101,23 +134,9 @@ def _undecided(issue: Issue, numbers: NumberFacts) -> Issue:
 
 def _parameter_issue(numbers: NumberFacts, last_step: int) -> Issue:
     fault = numbers.parameters[0]
-    where = _where(numbers.optimizer.step_at, fault.name)
     held = f"{_share(fault)} of parameter {fault.name or 'without a name'} ({fault.dtype})"
     if last_step < 0 or numbers.written_elsewhere:
-        moment = "before the first step" if last_step < 0 else f"after step {last_step}"
-        cause = (
-            "it was not finite when training began"
-            if last_step < 0
-            else ("it was written outside the optimizer")
-        )
-        return NON_FINITE_PARAMETER.issue(
-            f"{held} are {fault.kind} {moment}: {cause}.",
-            step=max(last_step, 0),
-            where=where,
-            phase="parameter",
-            bad_values=_bad(fault),
-            dtype=fault.dtype,
-        )
+        return _written_issue(numbers, held, last_step)
     settings = ", ".join(f"{name} {value:g}" for name, value in numbers.settings)
     return NON_FINITE_PARAMETER.issue(
         f"{held} became {fault.kind} in {numbers.optimizer.name}.step although every gradient of "
@@ -130,16 +149,39 @@ def _parameter_issue(numbers: NumberFacts, last_step: int) -> Issue:
     )
 
 
-def _huge_issue(numbers: NumberFacts, last_step: int) -> Issue:
+def _written_issue(numbers: NumberFacts, held: str, last_step: int) -> Issue:
+    """A parameter that something else than the optimizer has made what it is."""
+    fault = numbers.parameters[0]
+    step, moment = max(last_step, 0), f"after step {last_step}"
+    cause = "it was written outside the optimizer"
+    if last_step < 0:
+        moment = "before the first step"
+        if numbers.written_at is None:
+            cause = "it was not finite when training began"
+    elif numbers.written_at is not None and not follows(
+        numbers.written_at, numbers.optimizer.step_at, otherwise=True
+    ):
+        step += 1  # written before the pass that is being judged
+    return NON_FINITE_PARAMETER.issue(
+        f"{held} are {fault.kind} {moment}: {cause}.",
+        step=step,
+        where=_where(numbers.written_at or numbers.optimizer.step_at, fault.name),
+        phase="parameter",
+        bad_values=_bad(fault),
+        dtype=fault.dtype,
+    )
+
+
+def _huge_issue(numbers: NumberFacts, last_step: int, limit: float) -> Issue:
     settings = ", ".join(f"{name} {value:g}" for name, value in numbers.settings)
     name = numbers.optimizer.name
     return NON_FINITE_PARAMETER.issue(
-        f"{name}.step left parameters of norm {numbers.param_norm:.3g} (limit {_HUGE_NORM:g}), "
+        f"{name}.step left parameters of norm {numbers.param_norm:.3g} (limit {limit:.3g}), "
         f"from which the next forward pass overflowed ({settings}).",
         step=last_step,
         where=_where(numbers.optimizer.step_at, op=f"{name}.step"),
         phase="optimizer",
-        param_norm=Quantity(value=numbers.param_norm, limit=_HUGE_NORM),
+        param_norm=Quantity(value=numbers.param_norm, limit=limit),
         settings=settings,
     )
 

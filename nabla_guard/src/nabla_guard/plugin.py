@@ -23,15 +23,26 @@ def nabla_rules() -> Iterable[Rule]:
 
 
 @hookimpl
+def nabla_options() -> type:
+    """Declare ``[tool.nabla.guard]``."""
+    from .options import GuardOptions
+
+    return GuardOptions
+
+
+@hookimpl
 def nabla_commands() -> Iterable[Command]:
-    """Declare ``nabla run``."""
-    summary = "run a training script, unmodified, and watch it"
-    return [Command(name="run", target="nabla_guard.cli:run", summary=summary)]
+    """Declare ``nabla run`` and ``nabla sanitize``."""
+    run, every_op = "run a training script, unmodified, and watch it", "run it and watch every op"
+    return [
+        Command(name="run", target="nabla_guard.cli:run", summary=run),
+        Command(name="sanitize", target="nabla_guard.cli:sanitize", summary=every_op),
+    ]
 
 
 @hookimpl
 def nabla_detectors(session: Session) -> Iterable[Detector]:
     """Make the detectors of a session with a live loop."""
-    from .nonfinite import detectors_for  # keeps `nabla rules` free of torch
+    from .detectors import detectors_for  # keeps `nabla rules` free of torch
 
-    return detectors_for(session.source)
+    return detectors_for(session)

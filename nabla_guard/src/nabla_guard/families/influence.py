@@ -19,6 +19,7 @@ from torch.nn import Module
 
 from ..loop.exact import tensors_in
 from ..loop.watch import EVERY_EVENT, Watch
+from ..origin.reach import functions_of, reach_kept
 from .graph import name_of, nodes_from, saved_tensor
 from .probing import Unsuitable, copy_of, unnoticed
 from .saved_hooks import SavedHooksWatch
@@ -175,7 +176,8 @@ def _measure(
         raise Unsuitable("the model's input has no batch of two or more samples")
     facts.batch = given.shape[0]
     facts.lawful = _lawful(call, given, targets, batches)
-    with unnoticed(), torch.enable_grad():
+    reach = reach_kept(functions_of([call.module]), [call.module])
+    with unnoticed(), reach, torch.enable_grad():
         leaf, output = _run(call, given)
         _samples(facts, leaf, output)
         if facts.causal:

@@ -165,15 +165,23 @@ def _alike(module: Module) -> list[TieFacts]:
     tables = [entry for entry in layers if isinstance(entry[1], nn.Embedding)]
     outputs = [entry for entry in layers if isinstance(entry[1], nn.Linear)]
     return [
-        _tie("values", module, f"{table}.weight", f"{output}.weight", embedding.weight)
+        _tie("values", module, f"{table}.weight", f"{output}.weight", first)
         for table, embedding in tables
         for output, linear in outputs
-        if _start_equal(embedding.weight, linear.weight)
+        if (first := _weight(embedding)) is not None
+        and (second := _weight(linear)) is not None
+        and _start_equal(first, second)
     ]
 
 
 def _is_end(module: Module) -> bool:
-    return isinstance(module, (nn.Embedding, nn.Linear)) and module.weight.requires_grad
+    weight = _weight(module) if isinstance(module, (nn.Embedding, nn.Linear)) else None
+    return weight is not None and weight.requires_grad
+
+
+def _weight(module: Module) -> Tensor | None:
+    """The weight as it is stored; a computed one, such as of spectral norm, changes when read."""
+    return module._parameters.get("weight")
 
 
 def _start_equal(first: Tensor, second: Tensor) -> bool:

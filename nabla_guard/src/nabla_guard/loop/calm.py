@@ -58,6 +58,12 @@ class Calm:
             record.regular = 0
         self._end()
 
+    def interrupt(self) -> None:
+        """Look at one step in full; if it is like the ones before the calm, go on."""
+        for known in self._loop.book:
+            known.regular = min(known.regular, _REGULAR_STEPS - 1)
+        self._end()
+
     def judge(self, record: OptimizerRecord, finite: bool) -> None:
         """Compare the step that is being closed with the one before it.
 
@@ -85,9 +91,7 @@ class Calm:
         if self.on:
             if not due:
                 return
-            for known in self._loop.book:
-                known.regular = min(known.regular, _REGULAR_STEPS - 1)
-            self._end()
+            self.interrupt()
         elif record.regular >= _REGULAR_STEPS and index >= self._wait_until and not due:
             self._begin(index)
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..facts import NumberFacts, Place, TensorFault
+from ..taps.instrument import INSTRUMENT
 from .book import OptimizerRecord
 from .exact import fault_in
+from .gradients import GradientRecord
 from .reading import StepReading
 from .signals import total_norm
 from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..origin.findings import Findings
+    from ..origin.tape import Write
 
 __all__ = ["Again", "gather", "parameters_left_behind"]
 
@@ -26,6 +30,7 @@ Again = Callable[[OptimizerRecord], "Findings | None"]
 
 _SETTINGS = ("lr", "eps", "weight_decay", "momentum")
 _MAX_FAULTS = 32
+_MAX_WRITTEN = 4
 
 
 def gather(
@@ -59,6 +64,7 @@ def gather(
         output=traffic.odd_output(reading.outputs),
         outputs_seen=traffic.complete and bool(traffic.outputs),
         written_elsewhere=_written_elsewhere(record),
+        written_at=_written_at(record),
         gradients_were_finite=record.finite,
         settings=_settings(record),
         findings=None if again is None or parameters else again(record),
@@ -75,6 +81,7 @@ def parameters_left_behind(record: OptimizerRecord) -> NumberFacts | None:
         optimizer=record.facts,
         parameters=tuple(parameters),
         written_elsewhere=_written_elsewhere(record),
+        written_at=_written_at(record),
         gradients_were_finite=record.finite,
         settings=_settings(record),
     )
@@ -102,13 +109,45 @@ def _faulty_gradients(record: OptimizerRecord) -> list[TensorFault]:
 
 
 def _written_elsewhere(record: OptimizerRecord) -> bool:
-    """Whether a version counter moved since the last step: somebody wrote in place."""
-    return any(
-        (parameter := found.ref()) is not None
-        and found.data_version >= 0
-        and parameter._version != found.data_version
-        for found in record.records
-    )
+    """Whether somebody else may have put what is not finite into a parameter since the last step.
+
+    A version counter that moved says so, unless every write that was seen was harmless: a clamp
+    after the step makes no NaN.
+    """
+    for found, parameter in _faulty(record):
+        write = _last_write(record, parameter)
+        if write is not None:
+            if not write.harmless:
+                return True
+        elif found.data_version >= 0 and parameter._version != found.data_version:
+            return True
+    return False
+
+
+def _written_at(record: OptimizerRecord) -> Place | None:
+    for _, parameter in _faulty(record):
+        write = _last_write(record, parameter)
+        if write is not None and not write.harmless:
+            return write.line.place
+    return None
+
+
+def _last_write(record: OptimizerRecord, parameter: Tensor) -> Write | None:
+    """The last write by hand since the optimizer's last step, as far as it was seen."""
+    kept, optimizer = INSTRUMENT.keeper.kept, record.ref()
+    since = 0 if optimizer is None else kept.marks.get(optimizer, 0)
+    write = kept.tape.written(parameter)
+    return None if write is None or write.number < since else write
+
+
+def _faulty(record: OptimizerRecord) -> Iterator[tuple[GradientRecord, Tensor]]:
+    """The first parameters that are not finite."""
+    count = 0
+    for found in record.records:
+        parameter = found.ref()
+        if count < _MAX_WRITTEN and parameter is not None and fault_in("", parameter) is not None:
+            count += 1
+            yield found, parameter
 
 
 def _loss_place(record: OptimizerRecord) -> Place | None:
@@ -119,18 +158,22 @@ def _loss_place(record: OptimizerRecord) -> Place | None:
 
 
 def _settings(record: OptimizerRecord) -> tuple[tuple[str, float], ...]:
-    """The settings of the first group, eps also as the dtype of its parameters holds it."""
+    """The settings of the group with the first faulty parameter, eps also as its dtype holds it."""
     optimizer: Optimizer | None = record.ref()
     if optimizer is None or not optimizer.param_groups:
         return ()
-    group = optimizer.param_groups[0]
+    faulty = [parameter for _, parameter in _faulty(record)][:1]
+    groups = optimizer.param_groups
+    group = next(
+        (g for g in groups if faulty and any(p is faulty[0] for p in g["params"])), groups[0]
+    )
     known = {
         name: float(group[name])
         for name in _SETTINGS
         if isinstance(group.get(name), (int, float)) and (group[name] or name in ("lr", "eps"))
     }
     if "eps" in known and group["params"]:
-        dtype = group["params"][0].dtype
+        dtype = (faulty or group["params"])[0].dtype
         known[f"eps as {str(dtype).removeprefix('torch.')}"] = float(
             torch.tensor(known["eps"]).to(dtype)
         )

@@ -18,6 +18,7 @@ from nabla_core.problem import Problem
 from nabla_core.records import StepRecord
 
 from ..facts import Call, NumberFacts, OptimizerFacts
+from ..layers.nothing import NoLayers
 from ..origin.explainer import Explainer
 from ..origin.policy import OnNonFinite, StepPolicy
 from ..taps.instrument import INSTRUMENT
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from nabla_core.session import Session
 
     from ..layers.watch import LayerWatch
+    from ..options import Shadow
 
 __all__ = ["LiveLoop"]
 
@@ -60,6 +62,7 @@ class LiveLoop:
 
     name = "live loop"
     explains = True  # keep each step, so that the first bad one can be executed again
+    shadow: Shadow = "sample"  # which steps are compared with float64
 
     def __init__(
         self, session: Session, scope: Scope | None = None, on_nonfinite: OnNonFinite = "report"
@@ -70,7 +73,7 @@ class LiveLoop:
         self.gradients = GradientTable()
         self.roots = RootTable(self.gradients)
         self.book = OptimizerBook(self.gradients)
-        self.layers: LayerWatch | None = None
+        self.layers: LayerWatch | NoLayers = NoLayers()
         self.every, self.due = 1, True  # read every this many steps; whether the next one is read
         self.stepping: OptimizerFacts | None = None
         self.numbers: NumberFacts | None = None
@@ -92,7 +95,7 @@ class LiveLoop:
         """Names of the signals and facts that this version of torch lets the loop give."""
         from .offers import offered
 
-        return offered(INSTRUMENT.missing, layers=self.layers is not None)
+        return offered(INSTRUMENT.missing, layers=self.layers.measures, shadow=self.explains)
 
     @property
     def facts(self) -> LoopView:
@@ -118,7 +121,7 @@ class LiveLoop:
         if self.explains:
             self._explainer.arm(self.session)
         self.watches.start()
-        self.calm.attend()
+        self.calm.interrupt()  # entered again, a loop goes on as before if nothing has changed
         chosen = self.scope.chosen
         for optimizer in chosen:
             self._optimizer(optimizer)
@@ -151,18 +154,21 @@ class LiveLoop:
         self.watches.output = output
         self.watches.forward_ended(root, module, args, kwargs)
         self.watches.output = None
+        if grad:
+            self.layers.root_over()
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
+        self.layers.backward_begins()
         if self._attentive:
             self._look()
         self.watches.backward_started(roots)
+        self.layers.backward_runs()
 
     def backward_ended(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
         self._backwards += 1
-        if self.layers is not None:
-            self.layers.backward_over()
+        self.layers.backward_over()
         if self.calm.quick is not None:
             self.calm.quick.written(self._loss(roots), self._backwards)
             return
@@ -188,8 +194,7 @@ class LiveLoop:
 
     def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
-        if self.layers is not None:
-            self.layers.cleared()
+        self.layers.cleared()
         if self.calm.on and self.calm.cleared(owner):
             return
         self.gradients.wake()
@@ -207,6 +212,7 @@ class LiveLoop:
 
     def step_started(self, optimizer: Optimizer, closure: bool) -> None:
         """See :class:`.listener.Listener`."""
+        self.layers.step_begins()
         if self.calm.quick is not None:
             if not closure and self.calm.quick.step(optimizer):
                 return
@@ -237,8 +243,7 @@ class LiveLoop:
         self.calm.step_ended(record)
         self.roots.end_step()
         self._pending.traffic.clear()
-        if self.layers is not None:
-            self.layers.forget()
+        self.layers.forget()
         self.due = not (self.index + 1) % self.every
         self.stepping = None
 
@@ -310,32 +315,46 @@ class LiveLoop:
             return
         if record.curious:
             record.facts.step_at = user_place()
-        traffic = self._pending.traffic
-        odd: Sequence[int] = ()
-        if self.layers is not None and self.due:
-            self.layers.send()
-        reading = take(record, traffic, self.due)
-        if self.layers is not None and self.due:
-            odd = self.layers.receive()
+        reading = self._read(record)
         record.facts.rates = rates_of(optimizer)
         self._update_facts(record, reading)
-        self.numbers = self._pending.numbers
-        if self.numbers is not None:
-            record.finite = False
-        elif not reading.finite and not was_skipped(optimizer):
-            self.numbers = gather(record, reading, traffic, self._explainer.again)
-        elif odd and self.layers is not None and not was_skipped(optimizer):
-            self.numbers = self.layers.explain(odd, record, reading, self._explainer.again)
-        elif reading.finite and record.facts.steps < _EARLY_STEPS:
-            traffic.learn(reading.outputs)
+        self.numbers = self._numbers_of(record, optimizer, reading)
         if self.numbers is None:
             record.finite = True
             self._explainer.rest(record)
         self.watches.step_started(record, optimizer)
         self._send(record, optimizer, reading)
-        if self.numbers is not None and not (odd and reading.finite):
+        if self.numbers is not None:
             record.finite = not self.numbers.gradients
-            self.policy.act(record, self._verdict(), self.index)
+            if not reading.finite or self.numbers is self._pending.numbers:
+                self.policy.act(record, self._verdict(), self.index)
+
+    def _read(self, record: OptimizerRecord) -> StepReading:
+        if self.due:
+            self.layers.send()  # before the read that waits for it
+        reading = take(record, self._pending.traffic, self.due)
+        if self.due:
+            self.layers.receive()
+        return reading
+
+    def _numbers_of(
+        self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading
+    ) -> NumberFacts | None:
+        """What is not finite in a step, exactly; ``None`` when nothing is, or it is skipped."""
+        traffic = self._pending.traffic
+        if self._pending.numbers is not None:
+            record.finite = False
+            return self._pending.numbers
+        odd = self.layers.receive() if self.due else ()
+        if reading.finite and not odd:
+            if reading.complete and record.facts.steps < _EARLY_STEPS:
+                traffic.learn(reading.outputs)
+            return None
+        if was_skipped(optimizer):
+            return None
+        if reading.finite:
+            return self.layers.explain(odd, record, reading, self._explainer.again)
+        return gather(record, reading, traffic, self._explainer.again)
 
     def _look_inside(self, record: OptimizerRecord) -> None:
         """Look at one evaluation of a closure, while its parameters are those it was made with."""
@@ -375,13 +394,13 @@ class LiveLoop:
     def _record(self, signals: Mapping[str, float]) -> None:
         session = self.session
         time = session.clock() - session.started_s
-        layers = self.layers if "layers" in self.wanted else None
+        wanted = "layers" in self.wanted
         session.step(
             StepRecord(
                 step=self.index,
                 time_s=time,
                 signals=signals,
-                layers={} if layers is None else layers.ranges,
-                layout=() if layers is None else layers.layout,
+                layers=self.layers.ranges if wanted else {},
+                layout=self.layers.layout if wanted else (),
             )
         )

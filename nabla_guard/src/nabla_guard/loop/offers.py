@@ -58,14 +58,16 @@ _RESTS_ON = {
 }
 
 
-def offered(missing: Iterable[str], *, layers: bool = False) -> frozenset[str]:
+def offered(missing: Iterable[str], *, layers: bool = False, shadow: bool = True) -> frozenset[str]:
     """Return the facts that can be given although torch lacks the attributes ``missing``.
 
     Args:
         missing: names of attributes.
         layers: whether the loop looks at leaf modules, which it does not in light mode.
+        shadow: whether steps are kept, so that they can be executed again in float64.
     """
     lost: set[str] = set()
     for name in missing:
         lost |= _RESTS_ON.get(name, set())
-    return (FACTS | {"layers"} if layers else FACTS) - lost
+    more = {name for name, given in (("layers", layers), ("shadow", shadow)) if given}
+    return (FACTS | more) - lost

@@ -102,7 +102,7 @@ class QuickStep:
             return False
         rates = self._rates(optimizer)
         signals = self._read() if rates and self._loop.due else {} if rates else None
-        if signals is None or not self._is_quiet_inside():
+        if signals is None or not self._loop.layers.is_quiet():
             return False
         record.facts.rates = rates
         signals["lr"] = rates[0]
@@ -135,11 +135,6 @@ class QuickStep:
     def _count_writes(self) -> list[int]:
         """Version counters: between two steps nobody writes to a parameter."""
         return [-1 if (found := ref()) is None else found._version for ref in self._refs]
-
-    def _is_quiet_inside(self) -> bool:
-        """Whether the ranges inside the model are as ordinary as everything else."""
-        layers = self._loop.layers
-        return layers is None or layers.is_quiet()
 
     def _read(self) -> dict[str, float] | None:
         """Loss and norm of the gradients; ``None`` when they do not tell enough."""

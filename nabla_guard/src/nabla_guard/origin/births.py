@@ -138,9 +138,18 @@ class BirthMode(TorchDispatchMode):
             return True
         if call.in_backward and not any(self._born_in_backward(n) for n in call.parents):
             return True  # only a value that the forward pass had hidden was bad so far
+        if self._has_only_masks(call, output):
+            return True
         if not call.has_bad or torch.Tag.pointwise not in call.op.tags:
             return False
         return fresh_mask(call.inputs, output) is not None
+
+    def _has_only_masks(self, call: _Call, output: Tensor) -> bool:
+        """Whether a reduction gives an infinity because it was given nothing but masked values."""
+        if call.in_backward or not call.parents or is_meant(call.name, (), {}, has_nan=False):
+            return False
+        smaller = all(output.numel() < found.numel() for found in call.inputs if found.dim())
+        return smaller and all(self.births[number].is_mask for number in call.parents)
 
     def _born_in_backward(self, number: int) -> bool:
         return self.births[number].phase == "backward"
@@ -185,7 +194,7 @@ class BirthMode(TorchDispatchMode):
                 module=site.module,
                 model=site.model,
                 shape=tuple(tensor.shape),
-                sample=sample_at(fault.index, tuple(tensor.shape), self.batch),
+                sample=self._sample(site, fault, tensor, call),
                 operands=operands_at(call.inputs, tensor, fault.index) if call else (),
                 low=low,
                 high=high,
@@ -199,6 +208,14 @@ class BirthMode(TorchDispatchMode):
             )
         )
         return frozenset({number})
+
+    def _sample(
+        self, site: Site, fault: TensorFault, tensor: Tensor, call: _Call | None
+    ) -> int | None:
+        shape = tuple(tensor.shape)
+        if site.node and shape[:1] != (self.batch,):
+            return None  # gradients of weights have axes of any length
+        return sample_at(fault.index, shape, self.batch, call.inputs if call else None)
 
     def _hidden(self, call: _Call) -> int:
         """The forward birth whose value a selection had hidden from the loss."""
@@ -230,5 +247,5 @@ class _Call:
 
     @property
     def in_backward(self) -> bool:
-        """Whether a derivative is being computed."""
-        return self.site.phase == "backward"
+        """Whether a derivative is being computed by autograd."""
+        return bool(self.site.node)

@@ -16,22 +16,26 @@ __all__ = ["blamed", "consequences"]
 _MAX_CONSEQUENCES = 5
 
 
-def blamed(findings: Findings, usual: frozenset[str] = frozenset()) -> Birth | None:
+def blamed(
+    findings: Findings, usual: frozenset[str] = frozenset(), *, odd_inputs: bool = False
+) -> Birth | None:
     """Return the birth from which the bad loss, else the bad gradients, descend.
 
     Args:
         findings: what was found.
         usual: inputs that also held such values in steps that went well.
+        odd_inputs: an input holds such values although its like did not in steps that went well:
+            then even a constant is no mask if it was put there before the model.
 
     Returns:
         ``None`` when nothing was found to descend from.
     """
     if findings.loss is not None:
-        birth = _first(findings.of(findings.loss), usual)
+        birth = _first(findings.of(findings.loss), usual, odd_inputs)
         return None if birth is None else _source_of(findings, birth)
     pool = findings.of(findings.gradients)
     backward = [birth for birth in pool if birth.phase == "backward"]
-    birth = backward[0] if backward else _first(pool, usual)
+    birth = backward[0] if backward else _first(pool, usual, odd_inputs)
     return None if birth is None else _source_of(findings, birth)
 
 
@@ -51,19 +55,13 @@ def consequences(findings: Findings, cause: Birth) -> list[Birth]:
     return later[:_MAX_CONSEQUENCES]
 
 
-def _first(pool: Iterable[Birth], usual: frozenset[str]) -> Birth | None:
+def _first(pool: Iterable[Birth], usual: frozenset[str], odd_inputs: bool) -> Birth | None:
     """The earliest birth that is not meant to be, else the earliest one at all."""
     pool = list(pool)
-    born = [birth for birth in pool if birth.source != "constant"]
+    unmeant = [birth for birth in pool if odd_inputs and birth.phase == "data"]
+    born = [birth for birth in pool if birth.source != "constant" or birth in unmeant]
     if born and born[0].source == "unseen":
         return None
     unusual = [birth for birth in born if f"{birth.model} {birth.op}" not in usual]
-    telling = [birth for birth in unusual if not _is_mask(birth)]
+    telling = [birth for birth in unusual if not birth.is_mask or birth in unmeant]
     return next(iter(telling or unusual or born or pool), None)
-
-
-def _is_mask(birth: Birth) -> bool:
-    """Whether an infinity is a mask: it came from outside, or is the logarithm of 0 and 1."""
-    if birth.is_nan:
-        return False
-    return birth.source in ("outside", "buffer") or (birth.mask_like and birth.op == "log")

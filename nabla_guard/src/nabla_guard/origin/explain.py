@@ -20,7 +20,7 @@ from ..rules import (
 from .decide import blamed, consequences
 from .findings import Birth, Findings
 
-__all__ = ["explained"]
+__all__ = ["explained", "follows"]
 
 _DIFFERENT = 0.8  # something could not be done again exactly as it was
 _BY_PHASE: dict[str, Rule] = {
@@ -37,25 +37,61 @@ def explained(numbers: NumberFacts, step: int) -> Issue | None:
     findings = numbers.findings
     if findings is None:
         return None
-    birth = blamed(findings, numbers.usual)
+    odd = bool(numbers.inputs) and numbers.optimizer.steps > 0
+    birth = blamed(findings, numbers.usual, odd_inputs=odd)
     if birth is None:
         return None
     rule = _BY_PHASE[birth.phase]
     issue = rule.issue(
         _message(birth, findings, numbers),
-        step=step,
+        step=_step(birth, numbers, step),
         where=_where(birth),
         phase=birth.phase,
         confidence=_DIFFERENT if findings.problems else 1.0,
     )
-    return replace(issue, evidence=_evidence(birth, findings, numbers))
+    return replace(
+        issue, evidence=_evidence(birth, findings, numbers), related=_related(rule, numbers)
+    )
+
+
+def _step(birth: Birth, numbers: NumberFacts, step: int) -> int:
+    """The step at which a parameter or buffer was written by hand: the one before, or this one."""
+    written, step_at = birth.place, numbers.optimizer.step_at
+    if birth.phase != "parameter" or written is None:
+        return step
+    before = follows(written, step_at, otherwise=birth.source == "parameter")
+    return max(0, step - 1) if before else step
+
+
+def follows(place: Place, step_at: Place | None, *, otherwise: bool) -> bool:
+    """Whether a line stands after the step of the optimizer in the same function.
+
+    What stands before it in a loop has run in the step that is being judged.
+
+    Args:
+        place: the line.
+        step_at: where the optimizer is stepped.
+        otherwise: the answer where the two are in different functions.
+    """
+    if step_at is None or (place.file, place.function) != (step_at.file, step_at.function):
+        return otherwise
+    return place.line > step_at.line
+
+
+def _related(rule: Rule, numbers: NumberFacts) -> tuple[str, ...]:
+    """The rules that would have spoken of what follows from this."""
+    followed = []
+    if numbers.loss is not None and not math.isfinite(numbers.loss):
+        followed.append(NON_FINITE_LOSS)
+    if numbers.gradients:
+        followed.append(NON_FINITE_BACKWARD)
+    return tuple(found.id for found in followed if found is not rule)
 
 
 def _message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
     if birth.source in ("parameter", "buffer"):
-        return (
-            f"{_share(birth)} of the {birth.source} {_named(birth)} {_are(birth)} before the step."
-        )
+        held = f"{_share(birth)} of the {birth.source} {_named(birth)} {_are(birth)}"
+        return f"{held} before the step{', written by hand' if birth.place else ''}."
     if birth.source in ("input", "outside"):
         held = f"{_share(birth)} of {_input(birth)} {_are(birth)}"
         return f"{held} before the model runs{_first(birth)}."
@@ -67,7 +103,10 @@ def _message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
 
 def _backward_message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
     loss = "" if findings.loss is not None else _finite_loss(numbers)
-    text = f"The derivative {birth.node or birth.op}{_in(birth)} is {_kind(birth)}{loss}: "
+    if not birth.node:
+        made = f"{birth.op} made {_kind(birth)} of a gradient out of {_inputs(birth)}{loss}"
+        return f"{made}: {_share(birth)}{_first(birth)}."
+    text = f"The derivative {birth.node}{_in(birth)} is {_kind(birth)}{loss}: "
     text += f"{_share(birth)}{_first(birth)}"
     if birth.operands:
         text += f", where {birth.op} was given {_list(birth.operands)}"
@@ -158,9 +197,8 @@ def _op(birth: Birth) -> str:
 
 
 def _place(birth: Birth) -> Place | None:
-    if _was_made(birth):
-        return birth.place
-    return birth.call_place
+    """Where an op made it or the user's code wrote it; else where it was handed to a module."""
+    return birth.place if _was_made(birth) else birth.place or birth.call_place
 
 
 def _sample(birth: Birth) -> int | None:

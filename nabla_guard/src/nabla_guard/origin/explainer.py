@@ -56,11 +56,13 @@ class Explainer:
         if follows or self._explained >= _MAX_EXPLANATIONS or not keeper.enabled:
             return None
         self._explained += 1
-        return execute_again(keeper.kept, self._parameters(record))
+        optimizer = record.ref()
+        since = 0 if optimizer is None else keeper.kept.marks.get(optimizer, 0)
+        return execute_again(keeper.kept, self._parameters(record), since)
 
-    def _parameters(self, record: OptimizerRecord) -> dict[str, Tensor]:
-        return {
-            found.facts.name or f"parameter {index}": parameter
+    def _parameters(self, record: OptimizerRecord) -> list[tuple[str, Tensor]]:
+        return [
+            (found.facts.name or f"parameter {index}", parameter)
             for index, found in enumerate(record.records)
             if (parameter := found.ref()) is not None
-        }
+        ]

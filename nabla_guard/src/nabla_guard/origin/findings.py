@@ -78,6 +78,15 @@ class Birth:
         """Whether it holds a NaN, not only infinities."""
         return self.fault.nan > 0
 
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is an infinity meant to be there: a constant, a mask or its logarithm."""
+        if self.is_nan:
+            return False
+        if self.source in ("constant", "outside", "buffer"):
+            return True
+        return self.mask_like and self.op == "log"
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Findings:

@@ -253,6 +253,17 @@ class Keeper:
         kept.ops = kept.noted = 0
         self.resume()
 
+    @_quietly
+    def pass_ends(self) -> None:
+        """A backward pass that no step follows is over: the passes before it are not needed."""
+        kept = self._kept
+        passes = [e.number for e in kept.tape.entries if isinstance(e, BackwardEntry)]
+        kept.ops = kept.noted = 0
+        if passes:
+            last, kept.since = kept.since, passes[-1]
+            living = kept.tape.living()
+            kept.tape.keep_only(lambda entry: entry.number > last or entry.number in living)
+
     def _mark(self, kept: Kept, optimizer: Optimizer) -> None:
         """Forget what came before the last step of every optimizer, once all of them are known."""
         first = optimizer not in kept.marks  # nobody knows yet who steps after it
@@ -261,6 +272,7 @@ class Keeper:
         kept.only = weakref.ref(optimizer) if len(kept.marks) == 1 and not first else None
         if not first:
             kept.tape.keep_only(lambda entry: entry.number > recent[0])
+            kept.tape.forget_writes(recent[0])
         kept.tape.problems.clear()
 
 

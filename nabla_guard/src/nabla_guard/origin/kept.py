@@ -41,6 +41,7 @@ class Kept(threading.local):
         roots: parameters and copies of buffers, by root module.
         only: the one optimizer that steps, as far as known.
         marks: number of the tape at which each optimizer has last stepped.
+        since: number of the tape at the last backward pass that no step followed.
         replaying: a step is being executed again in this thread.
         in_backward: a backward pass is being watched in this thread.
         region: the present part of the step.
@@ -53,6 +54,7 @@ class Kept(threading.local):
         self.roots: dict[int, RootState] = {}
         self.only: weakref.ref[Optimizer] | None = None
         self.marks: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self.since = 0
         self.replaying = False
         self.in_backward = False
         self.depth = 0

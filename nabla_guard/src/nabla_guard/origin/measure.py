@@ -15,7 +15,12 @@ __all__ = ["mask_like", "operands_at", "range_of", "sample_at"]
 _MAX_OPERANDS = 4
 
 
-def sample_at(index: tuple[int, ...], shape: tuple[int, ...], batch: int) -> int | None:
+def sample_at(
+    index: tuple[int, ...],
+    shape: tuple[int, ...],
+    batch: int,
+    inputs: Sequence[Tensor] | None = None,
+) -> int | None:
     """Return the position along the batch axis, when the first axis counts samples.
 
     Args:
@@ -23,14 +28,22 @@ def sample_at(index: tuple[int, ...], shape: tuple[int, ...], batch: int) -> int
         shape: shape of its tensor.
         batch: number of samples in the batch; 0 when not known. A first axis that is a multiple of
             it, with more axes behind, holds the positions of each sample one after the other.
+        inputs: what the tensor was made from, if an op made it: one of them must have an axis of
+            that length, else the samples were reduced away.
     """
     if not index or not batch or len(index) != len(shape):
         return None
+    if inputs and not any(shape[0] in tensor.shape[:-1] or _is_line(tensor) for tensor in inputs):
+        return None
     if shape[0] == batch:
         return index[0]
-    if shape[0] > batch and shape[0] % batch == 0:
+    if shape[0] > batch and shape[0] % batch == 0 and len(shape) > 1:
         return index[0] // (shape[0] // batch)
     return None
+
+
+def _is_line(tensor: Tensor) -> bool:
+    return tensor.dim() < 2
 
 
 def operands_at(

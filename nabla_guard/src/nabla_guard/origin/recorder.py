@@ -7,7 +7,7 @@ enters and leaves while it is there are never taken for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from ..taps.place import Line, user_line
+from ..taps.place import user_line
 from .ambient import ambient_now, generators_now
 from .region import Region
 from .tape import OpEntry
+from .writes import assigned_attribute, is_in_place, note_writes
 
 if TYPE_CHECKING:
     from .kept import Kept
@@ -36,7 +37,6 @@ _NEVER = frozenset(
         "__deepcopy__",
         "__reduce_ex__",
         "backward",
-        "register_hook",
         "register_post_accumulate_grad_hook",
         "retain_grad",
         "share_memory_",
@@ -63,9 +63,6 @@ _DRAWS = frozenset(
         "scaled_dot_product_attention",
         "uniform_",
     }
-)
-_WRITING = frozenset(
-    {"__iadd__", "__idiv__", "__imul__", "__ipow__", "__isub__", "__itruediv__", "__setitem__"}
 )
 _VIEWS = frozenset(
     {
@@ -167,6 +164,7 @@ class StepRecorder(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if not isinstance(outcome, Tensor) and not _has_tensors(outcome):
             written = outcome is None and self._writes(name, func, args)
+            written = written or (name == "register_hook" and self._is_made(args))
             if not written:
                 return None
         if name in _NEVER or name in _FRESH or not _takes_tensors(args, kwargs):
@@ -175,7 +173,7 @@ class StepRecorder(TorchFunctionMode):
         if self._kept.region is Region.PREPARATION and self._looks_back(args):
             return None  # looks back at the last step: keeping it would keep its graph
         place = user_line()
-        if _in_place(name) and self._writes_outside(args, place):
+        if is_in_place(name) and note_writes(tape, name, args, kwargs, place):
             return None
         entry = OpEntry(
             number=tape.number(),
@@ -190,6 +188,10 @@ class StepRecorder(TorchFunctionMode):
             tape.borrow(args[0], outcome)
         return entry
 
+    def _is_made(self, args: tuple[object, ...]) -> bool:
+        """Whether the first argument is a tensor that the step has made."""
+        return bool(args) and isinstance(args[0], Tensor) and self._kept.tape.knows(args[0])
+
     def _looks_back(self, args: tuple[object, ...]) -> bool:
         """Whether a call uses an autograd graph that the tape does not know."""
         knows = self._kept.tape.knows
@@ -198,33 +200,17 @@ class StepRecorder(TorchFunctionMode):
             for value in args
         )
 
-    def _writes_outside(self, args: tuple[object, ...], place: Line | None) -> bool:
-        """Whether a call changes memory that was there before: doing it again would do it twice."""
-        tape = self._kept.tape
-        targets = [value for value in _flat(args[0]) if isinstance(value, Tensor)]
-        outside = [target for target in targets if tape.is_outside(target)]
-        for target in outside:
-            tape.note_write(target, place)
-        return bool(outside)
-
     def _writes(self, name: str, func: Callable[..., object], args: tuple[object, ...]) -> bool:
         """Whether a call without outcome changes a tensor in a way that must be done again."""
         if name == "__setitem__" or (name.startswith("_foreach") and name.endswith("_")):
             return True
         if name != "__set__":
             return False
-        attribute = getattr(getattr(func, "__self__", None), "__name__", "")
-        first = args[0]
-        made = isinstance(first, Tensor) and self._kept.tape.knows(first)
+        attribute = assigned_attribute(func)
+        first, made = args[0], self._is_made(args)
+        if attribute == "data" and isinstance(first, Tensor) and not made:
+            self._kept.tape.note_write(first, user_line())
         return attribute == "grad" or (attribute == "requires_grad" and made)
-
-
-def _in_place(name: str) -> bool:
-    return name in _WRITING or (name.endswith("_") and not name.endswith("__"))
-
-
-def _flat(value: object) -> Sequence[object]:
-    return value if isinstance(value, (tuple, list)) else (value,)
 
 
 def _has_tensors(value: object) -> bool:

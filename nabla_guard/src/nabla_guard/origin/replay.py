@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -18,14 +18,25 @@ from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.nn import Module
 
-from nabla_core.issue import Phase
-
+from ..loop.exact import tensors_in
+from ..taps.place import Line
 from .ambient import all_generators_kept
 from .births import BirthMode
 from .findings import Findings, Source
 from .kept import Kept
 from .ledger import Ledger, Origin
-from .sites import Site, Sites
+from .parts import (
+    batch_size,
+    differentiates,
+    hooks_in,
+    module_of,
+    outsides,
+    phases_of,
+    relevant,
+    site_of,
+)
+from .reach import ReadOnce, functions_of, reach_kept
+from .sites import Sites
 from .states import FINITE
 from .tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
 from .undo import UndoLog, attributes_kept, buffers_swapped, gradients_kept, muted, own_modes_off
@@ -37,21 +48,22 @@ class Missing(Exception):
     """A part of the step that cannot be executed again."""
 
 
-def execute_again(kept: Kept, parameters: Mapping[str, Tensor]) -> Findings:
+def execute_again(kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: int = 0) -> Findings:
     """Execute the kept step again and return what was born in it.
 
     Args:
         kept: the step, of the calling thread.
-        parameters: those that the optimizer is about to change, by name.
+        parameters: those that the optimizer is about to change, with their names.
+        since: number of the tape at which the optimizer last stepped.
 
     Returns:
         The findings; ``problems`` says what could not be done again, and is never raised.
     """
-    replay = _Replay(kept, parameters)
+    replay = _Replay(kept, parameters, since)
     try:
         with replay.traceless():
             replay.run()
-    except Missing as missing:
+    except (Missing, ReadOnce) as missing:
         replay.problem(str(missing))
     except Exception as error:
         replay.problem(f"executing the step again raised {type(error).__name__}: {error}")
@@ -61,16 +73,17 @@ def execute_again(kept: Kept, parameters: Mapping[str, Tensor]) -> Findings:
 class _Replay:
     """One re-execution."""
 
-    def __init__(self, kept: Kept, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: int) -> None:
         self._kept = kept
-        self._entries = list(kept.tape.entries)
+        self._entries = relevant(kept.tape.entries, since)
         self._problems = list(kept.tape.problems)
         self._sites = Sites(_Replay._do.__code__)
         self._ledger = Ledger()
         self._undo = UndoLog()
         self._mode = BirthMode(self._sites, self._ledger, self._undo)
         self._made: dict[int, list[Tensor]] = {}
-        self._parameters = dict(parameters)
+        self._written: dict[int, Line] = {}
+        self._parameters = list(parameters)
         self._loss_births: frozenset[int] | None = None
         self._gradient_births: frozenset[int] | None = None
 
@@ -93,13 +106,14 @@ class _Replay:
     @contextmanager
     def traceless(self) -> Iterator[None]:
         """Undo at the end of the block whatever the re-execution changes."""
-        roots = list({id(m): m for m in map(_module, self._entries) if m is not None}.values())
+        roots = list({id(m): m for m in map(module_of, self._entries) if m is not None}.values())
         kept = [entry for root in roots for entry in self._buffers(root)]
         with ExitStack() as stack:
             stack.enter_context(self._quiet())
             stack.enter_context(muted())
             stack.enter_context(all_generators_kept())
             stack.enter_context(attributes_kept(roots))
+            stack.enter_context(reach_kept([*functions_of(roots), *hooks_in(self._entries)], roots))
             stack.enter_context(buffers_swapped(kept))
             stack.enter_context(gradients_kept(self._leaves(roots)))
             stack.callback(self._undo.restore)
@@ -120,14 +134,20 @@ class _Replay:
 
     def _buffers(self, root: Module) -> list[tuple[Module, str, Tensor]]:
         state = self._kept.roots.get(id(root))
-        return [] if state is None else state.kept_buffers()
+        kept = [] if state is None else state.kept_buffers()
+        for owner, name, copy in kept:
+            own = owner._buffers.get(name)
+            line = None if own is None else self._kept.tape.written_at(own)
+            if line is not None:
+                self._written[id(copy)] = line
+        return kept
 
     def _leaves(self, roots: Sequence[Module]) -> list[Tensor]:
         """Every tensor outside whose gradient the re-execution may write."""
         found: list[Tensor] = [parameter for root in roots for parameter in root.parameters()]
-        found += self._parameters.values()
+        found += [tensor for _, tensor in self._parameters]
         for entry in self._entries:
-            found += [o.tensor for _, o in _outsides((entry.args, dict(entry.kwargs)))]
+            found += [o.tensor for _, o in outsides((entry.args, dict(entry.kwargs)))]
         unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
         return list(unique.values())
 
@@ -138,7 +158,7 @@ class _Replay:
                 self._declare(parameter, Origin("parameter", _plain(name), model))
             for name, buffer in root.named_buffers():
                 self._declare(buffer, Origin("buffer", _plain(name), model))
-        for name, tensor in self._parameters.items():
+        for name, tensor in self._parameters:
             self._declare(tensor, Origin("parameter", name))
         for entry in self._entries:
             if isinstance(entry, CallEntry):
@@ -147,27 +167,29 @@ class _Replay:
     def _declare_arguments(self, entry: CallEntry) -> None:
         model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
         source: Source = "input" if entry.has_parameters else "outside"
-        for index, value in enumerate(entry.args):
-            for name, outside in _outsides(value, f"argument {index}"):
+        named = {f"argument {index}": value for index, value in enumerate(entry.args)}
+        for argument, value in (*named.items(), *entry.kwargs.items()):
+            for name, outside in outsides(value, argument):
                 self._declare(outside.tensor, Origin(source, name, model))
-        for name, outside in _outsides(dict(entry.kwargs)):
-            self._declare(outside.tensor, Origin(source, name, model))
+            for name, tensor in tensors_in(value, argument):  # inside of objects
+                self._declare(tensor, Origin(source, name, model))
 
     def _declare(self, tensor: Tensor, origin: Origin) -> None:
-        line = self._kept.tape.written_at(tensor)
+        line = self._written.get(id(tensor)) or self._kept.tape.written_at(tensor)
         self._ledger.declare(tensor, replace(origin, line=line))
 
     # ------------------------------------------------------------------ doing it again
     def run(self) -> None:
         """Execute all entries; a problem ends it."""
         last = max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
-        if not last:
+        if not last and not any(map(differentiates, self._entries)):
             raise Missing("no backward pass was seen in this step")
-        first = next((e.number for e in self._entries if _is_model(e)), None)
-        calls = [entry for entry in self._entries if isinstance(entry, CallEntry)]
-        self._mode.batch = next((call.batch for call in calls if call.batch), 0)
+        phases = phases_of(self._entries)
+        self._mode.batch = batch_size(self._entries)
         for entry in self._entries:
-            self._sites.enter(_site(entry, first), _module(entry))
+            self._sites.enter(site_of(entry, phases[entry.number]), module_of(entry))
+            if not last and differentiates(entry) and self._judge_roots(entry.args[:1]):
+                return
             try:
                 with entry.ambient.restored(), self._mode:
                     self._do(entry)
@@ -219,19 +241,24 @@ class _Replay:
 
     def _judge(self, entry: BackwardEntry, last: bool) -> bool:
         """Look at the loss of a backward pass; return whether it is bad and decides."""
-        for root in entry.roots:
-            tensor = self._thaw(root)
-            if isinstance(tensor, Tensor) and self._ledger.state(tensor) != FINITE:
-                self._loss_births = self._mode.descent(tensor)
-                return True
+        if self._judge_roots(entry.roots):
+            return True
         if not last:
             self._judge_gradients()
         return self._gradient_births is not None
 
+    def _judge_roots(self, roots: Sequence[object]) -> bool:
+        """Look at losses that are differentiated; return whether one is bad."""
+        for tensor in leaves([self._thaw(root) for root in roots]):
+            if self._ledger.state(tensor) != FINITE:
+                self._loss_births = self._mode.descent(tensor)
+                return True
+        return False
+
     def _judge_gradients(self) -> None:
         found: frozenset[int] = frozenset()
         bad = False
-        for parameter in self._parameters.values():
+        for _, parameter in self._parameters:
             grad = parameter.grad
             if grad is not None and self._ledger.state(grad) != FINITE:
                 bad = True
@@ -277,40 +304,6 @@ class _Replay:
 
 def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
-
-
-def _module(entry: Entry) -> Module | None:
-    return entry.module if isinstance(entry, CallEntry) else None
-
-
-def _is_model(entry: Entry) -> bool:
-    return isinstance(entry, CallEntry) and entry.has_parameters
-
-
-def _site(entry: Entry, first: int | None) -> Site:
-    """Where an entry is: before the first model, in a model, or after it."""
-    phase: Phase = "loss"
-    if first is None or _is_model(entry):
-        phase = "forward"
-    elif entry.number < first:
-        phase = "data"
-    if not isinstance(entry, CallEntry):
-        return Site(phase, entry.place, call=entry.place)
-    model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
-    module = "" if entry.has_parameters else None
-    return Site(phase, entry.place, module=module, model=model, call=entry.place)
-
-
-def _outsides(value: object, name: str = "") -> Iterator[tuple[str, Outside]]:
-    """The tensors from outside in frozen arguments, with the path to each."""
-    if isinstance(value, Outside):
-        yield name, value
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from _outsides(item, f"{name}[{index}]")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _outsides(item, f"{name}[{key!r}]" if name else str(key))
 
 
 @contextmanager

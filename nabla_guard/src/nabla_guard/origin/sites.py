@@ -59,31 +59,33 @@ class Sites:
     def __init__(self, boundary: CodeType) -> None:
         self._boundary = frozenset({boundary})
         self._base = Site("loss")
-        self._paths: dict[int, str] = {}
-        self._stack: list[str] = []
+        self._paths: dict[int, tuple[str, str]] = {}
+        self._stack: list[tuple[str, str]] = []
         self._owners: dict[int, Site] = {}
+        self._outer = torch._C._current_autograd_node()  # of a step inside of a backward pass
 
     def enter(self, site: Site, root: Module | None = None) -> None:
         """Say what is executed next: a call of ``root``, or a single function."""
         self._base = site
         self._stack.clear()
-        self._paths = {}
         if root is not None:
-            self._paths = {
-                id(module): name.replace("_orig_mod.", "").replace("_orig_mod", "")
-                for name, module in root.named_modules()
-            }
+            for name, module in root.named_modules():
+                path = name.replace("_orig_mod.", "").replace("_orig_mod", "")
+                self._paths[id(module)] = (site.model, path)  # a backward pass may call it again
 
     def here(self) -> Site:
         """Return where the op is that is being dispatched."""
         node = torch._C._current_autograd_node()
-        if node is not None and not _recomputing():
+        if node is not None and node is not self._outer and not _recomputing():
             site = self._in_backward(node)
         else:
+            base = self._base
+            model, module = self._stack[-1] if self._stack else (base.model, base.module)
             site = replace(
-                self._base,
-                line=user_line(self._boundary) or self._base.line,
-                module=self._stack[-1] if self._stack else self._base.module,
+                base,
+                line=user_line(self._boundary) or base.line,
+                module=module,
+                model=model,
                 serial=_sequence_number() - 1,
             )
         serial = _sequence_number() - 1
@@ -116,9 +118,8 @@ class Sites:
         )
 
     def _enter_module(self, module: Module, args: object) -> None:
-        path = self._paths.get(id(module))
-        above = self._stack[-1] if self._stack else ""
-        self._stack.append(above if path is None else path)
+        above = self._stack[-1] if self._stack else (self._base.model, self._base.module or "")
+        self._stack.append(self._paths.get(id(module), above))
 
     def _leave_module(self, module: Module, args: object, *rest: object) -> None:
         if self._stack:

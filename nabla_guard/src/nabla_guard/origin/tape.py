@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,7 +18,18 @@ from torch.nn import Module
 from ..taps.place import Line
 from .ambient import Ambient, Generators
 
-__all__ = ["BackwardEntry", "CallEntry", "Entry", "Made", "OpEntry", "Outside", "Tape", "leaves"]
+__all__ = [
+    "BackwardEntry",
+    "CallEntry",
+    "Entry",
+    "Made",
+    "OpEntry",
+    "Outside",
+    "Tape",
+    "Write",
+    "leaves",
+    "made_in",
+]
 
 _DEPTH = 5
 _MAX_PARTS = 256
@@ -44,6 +56,20 @@ class Outside:
     tensor: Tensor
     version: int
     cut: bool
+
+
+class Write(NamedTuple):
+    """A change of memory that was there before the step.
+
+    Attributes:
+        line: the user's line.
+        number: serial number of the last entry before it.
+        harmless: it cannot have made a finite value infinite or NaN.
+    """
+
+    line: Line
+    number: int
+    harmless: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +138,7 @@ class Tape:
         self.problems: list[str] = []
         self._made: dict[int, tuple[weakref.ref[Tensor], Made]] = {}
         self._borrowed: dict[int, weakref.ref[Tensor]] = {}
-        self._writes: dict[int, Line] = {}
+        self._writes: dict[int, Write] = {}
         self._next = 0
 
     def __len__(self) -> int:
@@ -145,15 +171,35 @@ class Tape:
         borrowed = self._borrowed.get(id(tensor))
         return not self.knows(tensor) or (borrowed is not None and borrowed() is tensor)
 
-    def note_write(self, tensor: Tensor, line: Line | None) -> None:
-        """Note where memory that was there before was last written to."""
+    def note_write(self, tensor: Tensor, line: Line | None, *, harmless: bool = False) -> None:
+        """Note where memory that was there before was written to.
+
+        Args:
+            tensor: what was written to.
+            line: the user's line.
+            harmless: it cannot have made a finite value infinite; then an earlier write that can
+                is remembered.
+        """
         memory = _memory(tensor)
-        if memory is not None and line is not None:
-            self._writes[memory] = line
+        if memory is None or line is None:
+            return
+        known = self._writes.get(memory)
+        if known is None or not harmless or known.harmless:
+            self._writes[memory] = Write(line, self._next, harmless)
+
+    def written(self, tensor: Tensor) -> Write | None:
+        """Return the last write of the user's code to a tensor outside of modules, if any."""
+        return self._writes.get(_memory(tensor) or 0)
 
     def written_at(self, tensor: Tensor) -> Line | None:
-        """Return where the user's code last wrote to a tensor outside of modules, if it did."""
-        return self._writes.get(_memory(tensor) or 0)
+        """Return where a write may have put a value into a tensor that is not finite."""
+        write = self.written(tensor)
+        return None if write is None or write.harmless else write.line
+
+    def forget_writes(self, number: int) -> None:
+        """Forget writes before an entry with this number would have been made."""
+        if self._writes:
+            self._writes = {m: write for m, write in self._writes.items() if write.number >= number}
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether an entry made this tensor."""
@@ -212,20 +258,20 @@ class Tape:
         }
         for entry in reversed(self.entries):
             if entry.number in needed:
-                needed |= set(_made_in((entry.args, *entry.kwargs.values())))
+                needed |= set(made_in((entry.args, *entry.kwargs.values())))
         return needed
 
 
-def _made_in(value: object) -> Iterator[int]:
-    """The entries that frozen arguments refer to."""
+def made_in(value: object) -> Iterator[int]:
+    """Yield the entries that frozen arguments refer to."""
     if isinstance(value, Made):
         yield value.entry
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from _made_in(item)
+            yield from made_in(item)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _made_in(item)
+            yield from made_in(item)
 
 
 def _outside(tensor: Tensor) -> Outside:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nabla_core.report import Report
     from nabla_core.session import Session
 
+    from ..options import GuardOptions
     from .script import Program
 
 __all__ = [
@@ -93,8 +94,19 @@ class LiveLines:
             self._stream = None
 
 
-def watch_program(program: Program, arguments: Sequence[str], session: Session) -> Outcome:
+def watch_program(
+    program: Program,
+    arguments: Sequence[str],
+    session: Session,
+    options: GuardOptions | None = None,
+) -> Outcome:
     """Run ``program`` as ``__main__`` while the live instrument feeds ``session``.
+
+    Args:
+        program: what to run.
+        arguments: its own arguments.
+        session: receives what is found.
+        options: how to watch; by default what is configured for the session.
 
     torch is not imported for the program: watching starts when the program has imported it.
 
@@ -102,7 +114,7 @@ def watch_program(program: Program, arguments: Sequence[str], session: Session) 
         InputError: the program is a module that does not exist.
     """
     with session, ExitStack() as watching:
-        watch = when_imported("torch", lambda: _attach(session, watching))
+        watch = when_imported("torch", lambda: _attach(session, watching, options))
         watching.callback(watch.stop)
         outcome = run_program(program, arguments)
         if outcome.ending != "finished" and not outcome.is_forked:
@@ -178,12 +190,12 @@ def _wait(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _attach(session: Session, watching: ExitStack) -> None:
+def _attach(session: Session, watching: ExitStack, options: GuardOptions | None) -> None:
     """Attach the instrument; a failure of ours is reported and the program goes on unwatched."""
     try:
         from ..taps.instrument import watch_process
 
-        watching.enter_context(watch_process(session))
+        watching.enter_context(watch_process(session, options))
     except Exception as error:
         session.problem(
             Problem(

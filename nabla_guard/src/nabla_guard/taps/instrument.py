@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nabla_core.session import Session
 
     from ..loop.live import LiveLoop
+    from ..options import GuardOptions
 
 __all__ = ["INSTRUMENT", "Instrument", "watch_process"]
 

@@ -1,0 +1,49 @@
+"""Fits a live loop out for the chosen mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nabla_core.report import NotEvaluated
+
+from .deep.watch import watch_ops
+from .layers.roster import chooser
+from .layers.watch import watch_layers
+from .options import GuardOptions
+
+if TYPE_CHECKING:
+    from nabla_core.session import Session
+
+    from .loop.live import LiveLoop
+
+__all__ = ["arm", "not_held", "options_of"]
+
+
+def options_of(session: Session) -> GuardOptions:
+    """Return the configured options; the defaults where this plugin is not loaded."""
+    if GuardOptions not in session.host.options.values():
+        return GuardOptions()
+    return session.options(GuardOptions)
+
+
+def arm(loop: LiveLoop, options: GuardOptions) -> None:
+    """Let a loop measure what its mode asks for; call it before the loop is connected."""
+    loop.explains = options.mode != "light"
+    loop.every = options.every
+    loop.shadow = options.shadow if loop.explains else "off"
+    if options.mode == "deep":
+        watch_ops(loop, options)
+    elif options.mode == "standard":
+        watch_layers(loop, chooser(options.modules, options.exclude))
+
+
+def not_held(options: GuardOptions) -> tuple[NotEvaluated, ...]:
+    """Return what was asked for and cannot be given."""
+    missing = [
+        NotEvaluated(rule="CON", reason=f"contract {name!r}: no installed plugin holds contracts")
+        for name in options.contracts
+    ]
+    if options.shadow == "off" and options.mode != "light":
+        reason = "shadow is off: the forward pass was compared with float64 only where asked for"
+        missing += [NotEvaluated(rule=rule, reason=reason) for rule in ("NUM121", "NUM122")]
+    return tuple(missing)

@@ -1,0 +1,1 @@
+"""What leaf modules give and get back: ranges of their outputs and of the gradients of these."""

@@ -1,0 +1,69 @@
+"""What stands in for the ranges of layers in light mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..deep.sites import OpRange
+    from ..facts import NumberFacts
+    from ..loop.book import OptimizerRecord
+    from ..loop.evidence import Again
+    from ..loop.reading import StepReading
+
+__all__ = ["NoLayers"]
+
+
+class NoLayers:
+    """Is told what :class:`.watch.LayerWatch` is told, and measures nothing.
+
+    Attributes:
+        measures: whether ranges are measured.
+        layout: names of the layers.
+        ranges: the arrays of a step.
+        operations: the ranges of ops.
+    """
+
+    measures = False
+    layout: tuple[str, ...] = ()
+    ranges: Mapping[str, list[float]] = {}
+    operations: Sequence[OpRange] = ()
+
+    def root_over(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def backward_begins(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def backward_runs(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def backward_over(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def cleared(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def step_begins(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def send(self) -> None:
+        """See :class:`.watch.LayerWatch`."""
+
+    def receive(self) -> Sequence[int]:
+        """See :class:`.watch.LayerWatch`."""
+        return ()
+
+    def is_quiet(self) -> bool:
+        """See :class:`.watch.LayerWatch`."""
+        return True
+
+    def explain(
+        self, odd: Sequence[int], record: OptimizerRecord, reading: StepReading, again: Again
+    ) -> NumberFacts | None:
+        """See :class:`.watch.LayerWatch`."""
+        return None
+
+    def forget(self) -> None:
+        """See :class:`.watch.LayerWatch`."""

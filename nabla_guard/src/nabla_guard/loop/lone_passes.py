@@ -1,0 +1,164 @@
+"""Backward passes that no optimizer's step follows: of a loop without one, or skipped by a scaler.
+
+A loop that updates its weights by hand is judged after each backward pass, before its update: one
+read of the loss and of the norms of the gradients. Where a gradient scaler skips a step, only the
+loss before scaling is looked at: no smaller scale can repair a loss that is not finite itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..facts import NumberFacts, OptimizerFacts
+from ..taps.backward import in_transform
+from ..taps.instrument import INSTRUMENT
+from ..taps.patching import Patches, Replacement
+from ..taps.place import user_place
+from .exact import fault_in
+from .signals import can_read, is_ordinary, norms, read
+from .watch import EVERY_EVENT, Watch
+
+if TYPE_CHECKING:
+    from ..facts import Call, TensorFault
+    from ..origin.findings import Findings
+    from .book import OptimizerRecord
+    from .gradients import GradientRecord
+    from .live import LiveLoop
+
+__all__ = ["LonePasses"]
+
+_MAX_FOUND = 8
+
+
+class LonePasses(Watch):
+    """Finds the first bad pass of those that no step of an optimizer follows.
+
+    Attributes:
+        found: step and numbers of each first bad pass after a good one; a detector takes them out.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.found: list[tuple[int, NumberFacts]] = []
+        self._passes = 0
+        self._bad = False
+        self._loss: Tensor | None = None
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """A calm loop has an optimizer that steps."""
+        return EVERY_EVENT
+
+    def start(self, patches: Patches) -> None:
+        """Listen to gradient scalers."""
+        patches.replace(torch.amp.GradScaler, "scale", self._wrap_scale)
+        patches.replace(torch.amp.GradScaler, "step", self._wrap_step)
+
+    def stop(self) -> None:
+        """Let go of the loss."""
+        self._loss = None
+
+    def backward_ended(
+        self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
+    ) -> None:
+        """Judge a pass of a loop without an optimizer."""
+        if in_transform() or any(True for _ in self.loop.book):
+            return
+        index, self._passes = self._passes, self._passes + 1
+        losses = [root.detach() for root in roots if is_ordinary(root) and can_read(root)]
+        grads = _gradients(written)
+        with torch.no_grad():
+            measured = norms([*losses, *(grad for _, _, grad in grads)])
+            finite = math.isfinite(sum(read([norm for norm in measured if norm is not None])))
+        if not finite and not self._bad:
+            single = len(losses) == 1 and losses[0].numel() == 1
+            numbers = NumberFacts(
+                optimizer=OptimizerFacts(name="the update by hand"),
+                loss=float(losses[0]) if single else None,
+                loss_at=user_place(),
+                gradients=_faults(grads),
+                gradient_count=len(grads),
+                findings=self._again([(name, parameter) for name, parameter, _ in grads]),
+            )
+            self.found.append((index, numbers))
+        self._bad = not finite
+        INSTRUMENT.keeper.pass_ends()
+
+    def _again(self, parameters: Sequence[tuple[str, Tensor]]) -> Findings | None:
+        """Execute the pass again, a few times per run at most."""
+        from ..origin.replay import execute_again
+
+        keeper = INSTRUMENT.keeper
+        if not keeper.enabled or len(self.found) >= _MAX_FOUND:
+            return None
+        return execute_again(keeper.kept, parameters, keeper.kept.since)
+
+    # ------------------------------------------------------------------ scalers
+    def _wrap_scale(self, original: Replacement) -> Replacement:
+        def scale(scaler: torch.amp.GradScaler, outputs: object) -> object:
+            self.guarded(lambda: self._remember(outputs))
+            return original(scaler, outputs)
+
+        return scale
+
+    def _remember(self, outputs: object) -> None:
+        alone = isinstance(outputs, Tensor) and outputs.numel() == 1 and is_ordinary(outputs)
+        self._loss = outputs.detach() if isinstance(outputs, Tensor) and alone else None
+
+    def _wrap_step(self, original: Replacement) -> Replacement:
+        def step(scaler: object, optimizer: object, *args: object, **kwargs: object) -> object:
+            before = self._steps_of(optimizer)
+            outcome = original(scaler, optimizer, *args, **kwargs)
+            self.guarded(lambda: self._stepped(optimizer, before))
+            return outcome
+
+        return step
+
+    def _steps_of(self, optimizer: object) -> int:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return -1
+        record = self.loop.book.known(optimizer)
+        return -1 if record is None else record.facts.steps
+
+    def _stepped(self, optimizer: object, before: int) -> None:
+        """A scaler's step is over: judge the loss if the optimizer was not called."""
+        loss, self._loss = self._loss, None
+        skipped = before >= 0 and self._steps_of(optimizer) == before
+        value = float(loss) if skipped and loss is not None and can_read(loss) else 0.0
+        if math.isfinite(value) or self._bad or not isinstance(optimizer, torch.optim.Optimizer):
+            self._bad = not math.isfinite(value)
+            return
+        self._bad = True
+        record = self.loop.book.get(optimizer, self.loop.scope.has_optimizer)
+        if record.judged:
+            self.found.append((self.loop.index + 1, self._skipped(record, value)))
+
+    def _skipped(self, record: OptimizerRecord, loss: float) -> NumberFacts:
+        named = [
+            (found.facts.name, p) for found in record.records if (p := found.ref()) is not None
+        ]
+        return NumberFacts(
+            optimizer=record.facts,
+            loss=loss,
+            loss_at=record.facts.backward_at,
+            findings=self._again(named),
+        )
+
+
+def _gradients(written: Sequence[GradientRecord]) -> list[tuple[str, Tensor, Tensor]]:
+    """Name, parameter and gradient of those that a pass wrote."""
+    return [
+        (found.facts.name or f"parameter {index}", parameter, parameter.grad)
+        for index, found in enumerate(written)
+        if (parameter := found.ref()) is not None and parameter.grad is not None
+    ]
+
+
+def _faults(grads: Sequence[tuple[str, Tensor, Tensor]]) -> tuple[TensorFault, ...]:
+    faults = (fault_in(name, grad) for name, _, grad in grads)
+    return tuple(fault for fault in faults if fault is not None)

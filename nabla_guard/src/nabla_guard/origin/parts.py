@@ -1,0 +1,144 @@
+"""Which noted parts of a step are to be executed again, and to which phase each belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch.nn import Module
+
+from nabla_core.issue import Phase
+
+from .sites import Site
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, made_in
+
+__all__ = [
+    "batch_size",
+    "differentiates",
+    "hooks_in",
+    "module_of",
+    "outsides",
+    "phases_of",
+    "relevant",
+    "site_of",
+]
+
+
+def relevant(entries: Sequence[Entry], since: int) -> list[Entry]:
+    """Return the entries of the present step and those before it that it still depends on.
+
+    Args:
+        entries: what is kept, which may reach back further where several optimizers step.
+        since: number of the tape at which the optimizer last stepped.
+    """
+    uses = {e.number: set(made_in((e.args, e.kwargs, _roots(e)))) for e in entries}
+    needed: set[int] = set()
+    old: set[int] = set()
+    for entry in reversed(entries):
+        number = entry.number
+        if number in needed or (number > since and _is_pass(entry)):
+            needed |= {number, *uses[number]}
+    for entry in entries:
+        if entry.number <= since or uses[entry.number] & old:
+            old.add(entry.number)  # such as a log line about the loss of the step before
+    return [entry for entry in entries if entry.number in needed or entry.number not in old]
+
+
+def _roots(entry: Entry) -> tuple[object, ...]:
+    return entry.roots if isinstance(entry, BackwardEntry) else ()
+
+
+def _is_pass(entry: Entry) -> bool:
+    return isinstance(entry, BackwardEntry) or differentiates(entry)
+
+
+def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
+    """Return the phase of each entry that is no call of a model.
+
+    What comes before the first call of a model is data, also where a step has several passes; what
+    comes between a model and the backward pass is loss; what comes after the last backward pass
+    works on gradients. Without any model, all before the backward pass counts as forward.
+    """
+    first = next((entry.number for entry in entries if is_model(entry)), None)
+    phases: dict[int, Phase] = {}
+    following: Phase = "backward"
+    for entry in reversed(entries):
+        if _is_pass(entry):
+            following = "loss"
+        elif is_model(entry) and following == "loss":
+            following = _before_a_model(entries, entry)
+        phases[entry.number] = following
+    for number, phase in phases.items():
+        if phase == "loss" and first is None:
+            phases[number] = "forward"
+        elif phase == "loss" and first is not None and number < first:
+            phases[number] = "data"
+    return phases
+
+
+def _before_a_model(entries: Sequence[Entry], model: Entry) -> Phase:
+    """What comes before a call of a model is data, unless another was called in the same pass."""
+    for entry in reversed(entries[: entries.index(model)]):
+        if is_model(entry):
+            return "loss"
+        if isinstance(entry, BackwardEntry):
+            return "data"
+    return "data"
+
+
+def site_of(entry: Entry, phase: Phase) -> Site:
+    """Return where an entry is, outside of modules or in the model that it calls."""
+    if not isinstance(entry, CallEntry):
+        return Site(phase, entry.place, call=entry.place)
+    model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+    module = "" if entry.has_parameters else None
+    phase = "forward" if entry.has_parameters else phase
+    return Site(phase, entry.place, module=module, model=model, call=entry.place)
+
+
+def differentiates(entry: Entry) -> bool:
+    """Whether an entry is a call of ``torch.autograd.grad``."""
+    return isinstance(entry, OpEntry) and entry.function is torch.autograd.grad
+
+
+def module_of(entry: Entry) -> Module | None:
+    """Return the root module that an entry calls, if it calls one."""
+    return entry.module if isinstance(entry, CallEntry) else None
+
+
+def is_model(entry: Entry) -> bool:
+    """Whether an entry calls a module with parameters."""
+    return isinstance(entry, CallEntry) and entry.has_parameters
+
+
+def batch_size(entries: Sequence[Entry]) -> int:
+    """Return the number of samples in the batch, 0 when it is not known.
+
+    It is the length of the first axis of the first argument of a module; without any module, of the
+    first tensor that was there before and is not trained.
+    """
+    calls = [entry for entry in entries if isinstance(entry, CallEntry)]
+    if calls:
+        return next((call.batch for call in calls if call.batch), 0)
+    tensors = [found.tensor for entry in entries for _, found in outsides(entry.args)]
+    plain = [tensor for tensor in tensors if tensor.dim() and not tensor.requires_grad]
+    return plain[0].shape[0] if plain else 0
+
+
+def hooks_in(entries: Iterable[Entry]) -> Iterator[Callable[..., object]]:
+    """Yield the functions that the user's code hung on tensors outside of modules."""
+    for entry in entries:
+        if isinstance(entry, OpEntry) and entry.function is torch.Tensor.register_hook:
+            yield from (value for value in entry.args[1:] if callable(value))
+
+
+def outsides(value: object, name: str = "") -> Iterator[tuple[str, Outside]]:
+    """Yield the tensors from outside in frozen arguments, with the path to each."""
+    if isinstance(value, Outside):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from outsides(item, f"{name}[{index}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from outsides(item, f"{name}[{key!r}]" if name else str(key))

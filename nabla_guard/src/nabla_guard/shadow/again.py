@@ -1,0 +1,259 @@
+"""Executes the forward pass of the kept step once more, for as often as a shadow needs it.
+
+Only what the last backward pass of the step depends on is executed: metrics, logging and other
+micro-batches are left out. Random masks are drawn again from the kept states, so that dropout is
+the same; what a forward pass leaves in buffers, attributes and plain Python state is put back.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import CodeType
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from ..origin.ambient import all_generators_kept
+from ..origin.kept import Kept
+from ..origin.reach import functions_of, reach_kept
+from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
+from ..origin.undo import (
+    UndoLog,
+    attributes_kept,
+    buffers_swapped,
+    gradients_kept,
+    muted,
+    own_modes_off,
+)
+from .mode import ShadowMode
+
+__all__ = ["CannotExecute", "Step"]
+
+_SCALINGS = frozenset({"__mul__", "__rmul__", "__truediv__", "div", "mul", "true_divide"})
+
+
+class CannotExecute(Exception):
+    """The step cannot be executed once more; the text says why."""
+
+
+class Step:
+    """The forward pass of a kept step.
+
+    Args:
+        kept: what the calling thread did since the last optimizer step.
+
+    Attributes:
+        records_graph: whether derivatives can be taken inside of it.
+        modules: the root modules that it calls.
+
+    Raises:
+        CannotExecute: there is no backward pass, or it depends on what was not kept.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+        passes = [entry for entry in kept.tape.entries if isinstance(entry, BackwardEntry)]
+        if not passes:
+            raise CannotExecute("no backward pass was seen in the step")
+        backward = passes[-1]
+        known = {entry.number: entry for entry in kept.tape.entries}
+        self._roots = tuple([_unscaled(root, known) for root in backward.roots])
+        if not any(isinstance(root, Made) for root in self._roots):
+            problems = kept.tape.problems or ["the loss was made by something that was not noted"]
+            raise CannotExecute("; ".join(problems))
+        self._entries = _needed(kept.tape.entries, self._roots, backward.number)
+        self._made: dict[int, list[Tensor]] = {}
+        self.records_graph = any(
+            getattr(getattr(entry, "function", None), "__name__", "") == "grad"
+            for entry in self._entries
+        )
+        self.modules = list({id(m): m for m in map(_module, self._entries) if m}.values())
+        if any(isinstance(module, DistributedDataParallel) for module in self.modules):
+            raise CannotExecute("the model communicates between processes while it runs")
+
+    def execute(self, mode: ShadowMode) -> list[Tensor]:
+        """Execute it under a shadow mode and return the losses.
+
+        Raises:
+            CannotExecute: something that it uses is gone.
+            Exception: whatever the program raises.
+        """
+        self._made.clear()
+        with self._traceless(mode.undo), mode.frames.followed():
+            for entry in self._entries:
+                if isinstance(entry, CallEntry):
+                    mode.frames.enter_root(entry.module)
+                mode.frames.place = entry.place
+                with entry.ambient.restored(), self._graph(), mode:
+                    self._do(entry)
+            roots = [self._thaw(root) for root in self._roots]
+            losses = [root for root in roots if isinstance(root, Tensor)]
+            for loss in losses:
+                mode.frames.leave(loss)
+        self._made.clear()
+        return losses
+
+    def _graph(self) -> AbstractContextManager[object]:
+        """Keep no activation for a backward pass that will not come, unless it is asked for."""
+        return nullcontext() if self.records_graph else torch.no_grad()
+
+    @staticmethod
+    def boundary() -> frozenset[CodeType]:
+        """Return the code outside of which no line of the program lies."""
+        return frozenset({Step._do.__code__})
+
+    def _do(self, entry: Entry) -> None:
+        args = [self._thaw(value) for value in entry.args]
+        named = {name: self._thaw(value) for name, value in entry.kwargs.items()}
+        generators = getattr(entry, "generators", None)
+        if generators is not None:
+            generators.restore()
+        if isinstance(entry, CallEntry):
+            with _training(entry.module, entry.training):
+                outcome = entry.module(*args, **named)
+        elif isinstance(entry, OpEntry):
+            outcome = entry.function(*args, **named)
+        else:
+            return
+        self._made[entry.number] = list(leaves(outcome))
+
+    @contextmanager
+    def _traceless(self, undo: UndoLog) -> Iterator[None]:
+        kept = [copy for root in self.modules for copy in self._buffers(root)]
+        parameters = [p for root in self.modules for p in root.parameters()]
+        self._kept.replaying = True
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+                stack.enter_context(own_modes_off())
+                stack.enter_context(muted())
+                stack.enter_context(all_generators_kept())
+                stack.enter_context(reach_kept(functions_of(self.modules), self.modules))
+                stack.enter_context(attributes_kept(self.modules))
+                stack.enter_context(buffers_swapped(kept))
+                stack.enter_context(gradients_kept(parameters))
+                stack.callback(undo.restore)
+                stack.enter_context(_eager())
+                yield
+        finally:
+            self._kept.replaying = False
+
+    def _buffers(self, root: Module) -> list[tuple[Module, str, Tensor]]:
+        """Every buffer as it was before the call; what was not kept, as it is now."""
+        state = self._kept.roots.get(id(root))
+        kept = [] if state is None else state.kept_buffers()
+        known = {(id(owner), name) for owner, name, _ in kept}
+        rest = [
+            (owner, name, buffer.detach().clone())
+            for owner in root.modules()
+            for name, buffer in owner._buffers.items()
+            if buffer is not None and (id(owner), name) not in known and not buffer.is_inference()
+        ]
+        return kept + rest
+
+    def _thaw(self, value: object) -> object:
+        if isinstance(value, Made):
+            known = self._made.get(value.entry)
+            if known is None or value.index >= len(known):
+                raise CannotExecute("the loss uses something that was computed before this step")
+            return known[value.index]
+        if isinstance(value, Outside):
+            return value.tensor.detach() if value.cut else value.tensor
+        kind = type(value)
+        if isinstance(value, list) and kind is list:
+            return [self._thaw(item) for item in value]
+        if isinstance(value, tuple) and kind is tuple:
+            return tuple([self._thaw(item) for item in value])
+        if isinstance(value, dict) and kind is dict:
+            return {key: self._thaw(item) for key, item in value.items()}
+        return value
+
+
+def _module(entry: Entry) -> Module | None:
+    return entry.module if isinstance(entry, CallEntry) else None
+
+
+def _unscaled(root: object, known: Mapping[int, Entry]) -> object:
+    """Return the loss before it was multiplied by a number, such as the scale of a scaler."""
+    while isinstance(root, Made):
+        entry = known.get(root.entry)
+        name = getattr(getattr(entry, "function", None), "__name__", "")
+        if not isinstance(entry, OpEntry) or name not in _SCALINGS or len(entry.args) != 2:
+            break
+        loss, factor = entry.args
+        if not isinstance(loss, Made) or not _is_number(factor, known):
+            break
+        root = loss
+    return root
+
+
+def _is_number(value: object, known: Mapping[int, Entry]) -> bool:
+    """Whether a factor does not depend on a model; a scale may be older than the step."""
+    open_entries = set(_entries_in(value))
+    seen: set[int] = set()
+    while open_entries:
+        number = open_entries.pop()
+        entry = known.get(number)
+        if isinstance(entry, CallEntry):
+            return False
+        seen.add(number)
+        if entry is not None:
+            open_entries |= set(_entries_in((entry.args, dict(entry.kwargs)))) - seen
+    return True
+
+
+def _needed(entries: Sequence[Entry], roots: Sequence[object], before: int) -> list[Entry]:
+    """Return the entries before a backward pass on which its roots depend, in their order."""
+    wanted = set(_entries_in(tuple(roots)))
+    found: list[Entry] = []
+    for entry in reversed(entries):
+        if entry.number < before and entry.number in wanted:
+            found.append(entry)
+            wanted.update(_entries_in((entry.args, dict(entry.kwargs))))
+    missing = wanted - {entry.number for entry in found}
+    if missing:
+        raise CannotExecute("the loss uses something that was computed before this step")
+    return found[::-1]
+
+
+def _entries_in(value: object) -> Iterator[int]:
+    """The entries that frozen arguments refer to."""
+    if isinstance(value, Made):
+        yield value.entry
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _entries_in(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _entries_in(item)
+
+
+@contextmanager
+def _training(module: Module, training: bool) -> Iterator[None]:
+    """Run the block with the training flag that the call had, if it was changed since."""
+    if module.training == training:
+        yield
+        return
+    flags = [(part, part.training) for part in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Run compiled models as they were written, where anything was compiled at all."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield

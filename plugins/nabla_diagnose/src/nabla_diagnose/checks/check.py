@@ -1,0 +1,89 @@
+"""What a check is, and how it states a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from nabla_core.issue import Evidence, Issue, Location
+from nabla_core.rule import Rule
+from nabla_core.severity import Severity
+
+from ..chart import Chart, Moment
+from ..layer_table import LayerTable
+
+__all__ = ["Check", "Finding", "LayerCheck", "verdict"]
+
+
+class Check:
+    """Decides some rules over a chart. Each method is called at its own pace, if overridden.
+
+    Attributes:
+        rules: the rules that it decides.
+        done: set when no further row can change its verdict.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    done = False
+
+    def row(self, chart: Chart) -> Iterable[Issue]:
+        """Judge a row with a loss. In every step: constant time, no formatting when all is well."""
+        return ()
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """Judge after each block of ten finite losses."""
+        return ()
+
+    def validation(self, chart: Chart, value: float) -> Iterable[Issue]:
+        """Judge after a validation loss."""
+        return ()
+
+    def finish(self, chart: Chart) -> Iterable[Issue]:
+        """Judge the whole run."""
+        return ()
+
+
+class LayerCheck(Check):
+    """Decides rules over measurements of layers."""
+
+    def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """Judge one measurement of the layers."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a verdict states besides its rule.
+
+    Attributes:
+        message: one sentence with the measured value and the limit.
+        onset: row at which it began, as far as known.
+        where: layer.
+        severity: when it differs from that of the rule.
+        confidence: below 1 for a statistical verdict.
+        evidence: the numbers.
+    """
+
+    message: str
+    onset: Moment
+    where: str | None = None
+    severity: Severity | None = None
+    confidence: float = 0.9
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+
+
+def verdict(rule: Rule, chart: Chart, finding: Finding) -> Issue:
+    """Make the issue of a finding; its step is the onset, the evidence says when it was noticed."""
+    evidence = dict(finding.evidence)
+    return rule.issue(
+        finding.message,
+        step=finding.onset.step,
+        where=None if finding.where is None else Location(module=finding.where),
+        phase=None,
+        severity=finding.severity,
+        confidence=finding.confidence,
+        row=finding.onset.row,
+        noticed_step=chart.step,
+        **evidence,
+    )

@@ -1,0 +1,71 @@
+"""RUN302 and RUN303: gradients that shrink or grow from layer to layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+from nabla_core.rule import Rule
+
+from ..chart import Chart
+from ..layer_table import LayerTable
+from ..rules.gradients import EXPLODING_GRADIENTS, VANISHING_GRADIENTS
+from .check import Finding, LayerCheck, verdict
+from .streaks import Streaks
+
+__all__ = ["DepthCheck"]
+
+_RATIO = 1e4
+_LAYERS = 4
+_IN_A_ROW = 3
+_ALIKE = 0.6
+"""Share of the neighbouring layers whose gradients must change in the same direction."""
+
+
+class DepthCheck(LayerCheck):
+    """Compares the gradients of the first and the last layers, each against its weights."""
+
+    rules = (VANISHING_GRADIENTS, EXPLODING_GRADIENTS)
+
+    def __init__(self) -> None:
+        self._streaks = Streaks()
+        self._told: set[str] = set()
+
+    def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """See :class:`LayerCheck`."""
+        found = [
+            (layer, value)
+            for layer, value in table.relative_gradients().items()
+            if 0.0 < value < math.inf
+        ]
+        if len(found) < _LAYERS:
+            return
+        slopes = [b > a for (_, a), (_, b) in zip(found, found[1:], strict=False)]
+        falling = sum(slopes) >= _ALIKE * len(slopes)
+        rising = len(slopes) - sum(slopes) >= _ALIKE * len(slopes)
+        (first, low), (last, high) = found[0], found[-1]
+        for rule, holds, where, ratio in (
+            (VANISHING_GRADIENTS, falling and high > _RATIO * low, first, high / low),
+            (EXPLODING_GRADIENTS, rising and low > _RATIO * high, first, low / high),
+        ):
+            length = self._streaks.count(rule.id, holds, table.at)
+            if length >= _IN_A_ROW and rule.id not in self._told:
+                self._told.add(rule.id)
+                yield self._report(chart, rule, where, ratio, last)
+
+    def _report(self, chart: Chart, rule: Rule, where: str, ratio: float, last: str) -> Issue:
+        since = self._streaks.since(rule.id)
+        side = "below" if rule is VANISHING_GRADIENTS else "above"
+        return verdict(
+            rule,
+            chart,
+            Finding(
+                message=f"The gradient of {where}, measured against its weights, is {ratio:.3g} "
+                f"times {side} that of {last} (limit {_RATIO:g}), {_IN_A_ROW} measurements in a "
+                f"row from step {since.step} on.",
+                onset=since,
+                where=where,
+                evidence={"ratio": Quantity(value=ratio, limit=_RATIO), "compared_with": last},
+            ),
+        )

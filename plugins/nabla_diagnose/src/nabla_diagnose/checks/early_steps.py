@@ -1,0 +1,132 @@
+"""RUN201 and RUN207: the first steps are so large that the run falls apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart, Moment
+from ..robust import median
+from ..rules.step_size import LOSS_SCALES_WITH_BATCH, UPDATE_TOO_LARGE
+from .check import Check, Finding, verdict
+
+__all__ = ["EarlyStepsCheck"]
+
+_LARGE = 0.3
+"""Share of the parameters' size in one step; good runs stay below a sixth of it."""
+_REPLACED = 1.0
+"""One step of the size of the parameters themselves counts twice."""
+_EARLY_ROWS = 100
+_PATIENCE_ROWS = 25
+_NOISY = 0.1
+_NOISE_BLOCKS = 6
+
+
+class EarlyStepsCheck(Check):
+    """Reports large steps in the first rows, together with a loss that got worse or not better."""
+
+    rules = (UPDATE_TOO_LARGE, LOSS_SCALES_WITH_BATCH)
+
+    def __init__(self) -> None:
+        self._large = 0
+        self._since = Moment(0, 0)
+        self._largest = 0.0
+        self._highest = -math.inf
+
+    def row(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        update, loss = chart.update, chart.loss
+        if update is not None and not update <= _LARGE:
+            if not self._large:
+                self._since = chart.now
+            self._large += 2 if update > _REPLACED else 1
+            if math.isfinite(update):
+                self._largest = max(self._largest, update)
+        if loss is not None and chart.broken is None:
+            self._highest = max(self._highest, loss)
+        if self._large and not self.done and self._got_worse(chart):
+            return self._report(chart)
+        if chart.rows > _EARLY_ROWS or chart.broken is not None:
+            self.done = True
+        return ()
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """Report a run that makes steps of a tenth of its parameters and gains nothing."""
+        if chart.block_count != _NOISE_BLOCKS or "RUN201" in chart.found or not chart.judged:
+            return ()
+        if len(chart.updates) < 40 or chart.shrinking or chart.first[0] <= 0.0:
+            return ()
+        per_step = median(chart.updates)
+        if per_step <= _NOISY or median(chart.recent(20)) < 0.95 * chart.start_level:
+            return ()
+        self._since, self._largest = Moment(0, chart.blocks[0].start.step), per_step
+        return self._report(chart, _NOISY)
+
+    def _got_worse(self, chart: Chart) -> bool:
+        if not chart.first:
+            return False
+        first = chart.first[0]
+        worse = self._highest > first + max(2.0 * abs(first), 5.0 * _calm_noise(chart))
+        if self._large >= 2 and (worse or chart.broken is not None):
+            return True
+        patience = _PATIENCE_ROWS if self._large >= 5 else 2 * _PATIENCE_ROWS
+        return (
+            chart.rows - self._since.row >= patience
+            and chart.judged
+            and not chart.shrinking
+            and median(chart.recent(10)) > first - 0.05 * abs(first)
+        )
+
+    def _report(self, chart: Chart, limit: float = _LARGE) -> Iterable[Issue]:
+        self.done = True
+        if self._is_sum(chart):
+            yield self._summed(chart)
+        yield verdict(
+            UPDATE_TOO_LARGE,
+            chart,
+            Finding(
+                message=f"Steps changed the parameters by up to {self._largest:.3g} times their "
+                f"size (limit {limit}) from step {self._since.step} on, and the loss went from "
+                f"{chart.first[0]:.4g} up to {self._highest:.4g}.",
+                onset=self._since,
+                evidence={
+                    "update_ratio": Quantity(value=self._largest, limit=limit),
+                    "first_loss": chart.first[0],
+                    "highest_loss": self._highest,
+                    "large_steps": self._large,
+                },
+            ),
+        )
+
+    @staticmethod
+    def _is_sum(chart: Chart) -> bool:
+        chance, samples = chart.chance, chart.options.batch_size
+        if chance is None or samples < 8:
+            return False
+        return 0.8 < chart.first[0] / (chance * samples) < 1.3
+
+    @staticmethod
+    def _summed(chart: Chart) -> Issue:
+        chance, samples = chart.chance or 0.0, chart.options.batch_size
+        return verdict(
+            LOSS_SCALES_WITH_BATCH,
+            chart,
+            Finding(
+                message=f"The first loss, {chart.first[0]:.4g}, is {chart.first[0] / chance:.3g} "
+                f"times that of guessing ({chance:.3g}), as a sum over {samples} samples is.",
+                onset=Moment(0, chart.step),
+                evidence={
+                    "first_loss": Quantity(value=chart.first[0], limit=chance * samples),
+                    "guessing": chance,
+                    "batch_size": samples,
+                },
+            ),
+        )
+
+
+def _calm_noise(chart: Chart) -> float:
+    """Noise of the first losses, when they were not yet blown up: the least of short windows."""
+    head = chart.first[:4]
+    return min(abs(a - b) for a, b in zip(head, head[1:], strict=False)) if len(head) > 1 else 0.0

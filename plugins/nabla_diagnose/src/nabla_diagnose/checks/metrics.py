@@ -1,0 +1,57 @@
+"""Metrics of the task beside the validation loss: do they still improve?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["MetricBook"]
+
+_LOWER = ("loss", "error", "err", "wer", "cer", "perplexity", "mae", "mse", "rmse", "fid")
+_HIGHER = (
+    "acc", "accuracy", "f1", "auc", "auroc", "map", "precision", "recall", "bleu", "rouge",
+    "correlation", "mcc", "matthews", "r2", "iou", "dice", "score", "ndcg", "psnr", "ssim",
+)  # fmt: skip
+_PREFIXES = ("val_", "eval_", "valid_", "validation_", "test_")
+_NEAR = 0.1
+"""Share of a metric's range within which it counts as at its best."""
+
+
+class MetricBook:
+    """Follows signals such as ``val_accuracy``, with the direction that their names tell."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[float]] = {}
+
+    def note(self, signals: Mapping[str, float]) -> None:
+        """Take the metrics of an evaluation in."""
+        for name, value in signals.items():
+            sign = _direction(name)
+            if not sign or value != value:
+                continue
+            score = sign * value
+            known = self._seen.get(name)
+            if known is None:
+                self._seen[name] = [score, score, score, 0.0]
+                continue
+            known[1] = min(known[1], score)
+            known[3] = 0.0 if score > known[2] else known[3] + 1.0
+            known[2] = max(known[2], score)
+
+    def still_improving(self) -> str | None:
+        """Return a metric that reached its best in the last two evaluations, and gained by it."""
+        for name, (first, _, best, ago) in self._seen.items():
+            if ago <= 2.0 and best - first > 0.02 * (abs(first) + 1e-12):
+                return name
+        return None
+
+
+def _direction(name: str) -> int:
+    """1 where higher is better, -1 where lower is, 0 for no metric or the validation loss."""
+    lowered = name.lower().replace("/", "_").replace(".", "_").replace("-", "_")
+    prefix = next((found for found in _PREFIXES if lowered.startswith(found)), "")
+    if not prefix or lowered == "val_loss":
+        return 0
+    words = lowered.removeprefix(prefix).split("_")
+    if any(word in _LOWER for word in words):
+        return -1
+    return 1 if any(word in _HIGHER for word in words) else 0

@@ -1,0 +1,110 @@
+"""RUN107 and RUN507: a loss that never leaves its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+from nabla_core.severity import Severity
+
+from ..chart import Chart, Moment
+from ..robust import mann_kendall, median, roughness
+from ..rules.samples import LABELS_UNINFORMATIVE
+from ..rules.trend import PLATEAU
+from .check import Check, Finding, verdict
+
+__all__ = ["PlateauCheck"]
+
+_BLOCKS = 20
+_NEAR = 0.04
+_MOVED = 0.15
+_TREND = 2.0
+_WHOLE_ROWS = 40
+
+
+class PlateauCheck(Check):
+    """Reports a loss at the level of guessing, and at the end one without any trend."""
+
+    rules = (PLATEAU, LABELS_UNINFORMATIVE)
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        count = chart.block_count
+        if self._told or chart.chance is None or count < _BLOCKS or count > 64 or count % 5:
+            return ()
+        planned = chart.options.planned_steps
+        if planned and chart.step < 0.3 * planned:
+            return ()
+        return self._at_chance(chart, chart.chance)
+
+    def _at_chance(self, chart: Chart, chance: float) -> Iterable[Issue]:
+        levels = chart.block_losses()
+        apart = max(abs(level - chance) for level in levels[2:]) / chance
+        moved = chart.distance if "update_ratio" in chart.seen else None
+        if apart > _NEAR or (moved is not None and moved < _MOVED):
+            return
+        if mann_kendall(levels) < -_TREND or chart.found & {"RUN206", "RUN202", "RUN205"}:
+            return
+        self._told = True
+        text = f"all {len(levels)} blocks of ten rows lie within {apart:.2g} of the loss of"
+        yield self._plateau(
+            chart,
+            f"The loss shows no progress in {chart.rows} rows: {text} guessing, {chance:.4g} "
+            f"(limit {_NEAR}).",
+            {"distance_from_guessing": Quantity(value=apart, limit=_NEAR), "guessing": chance},
+        )
+        if moved is not None:
+            yield verdict(
+                LABELS_UNINFORMATIVE,
+                chart,
+                Finding(
+                    message=f"The steps moved the parameters by up to {moved:.2g} times their "
+                    f"size (limit {_MOVED}) without any gain over guessing.",
+                    onset=Moment(0, 0),
+                    confidence=0.6,
+                    evidence={"moved": Quantity(value=moved, limit=_MOVED)},
+                ),
+            )
+
+    def finish(self, chart: Chart) -> Iterable[Issue]:
+        """Say of a whole run without trend that it has none; the log cannot say why."""
+        if self._told or chart.found or not chart.judged or chart.broken is not None:
+            return
+        if chart.rows < _WHOLE_ROWS or not chart.block_count:
+            return
+        levels = chart.block_losses()
+        tail = median(levels[-2:]) if len(levels) > 1 else levels[-1]
+        noise = max(roughness(list(chart.losses)), 1e-12)
+        gain = chart.start_level - tail
+        if abs(gain) > noise or abs(mann_kendall(levels)) > _TREND:
+            return
+        self._told = True
+        yield self._plateau(
+            chart,
+            f"The loss went from {chart.start_level:.4g} to {tail:.4g} in {chart.rows} rows, less "
+            f"than its noise of {noise:.2g}; the log does not show why.",
+            {"gain": Quantity(value=gain, limit=noise)},
+            Severity.INFO,
+        )
+
+    @staticmethod
+    def _plateau(
+        chart: Chart,
+        message: str,
+        evidence: dict[str, Quantity | float],
+        severity: Severity | None = None,
+    ) -> Issue:
+        return verdict(
+            PLATEAU,
+            chart,
+            Finding(
+                message=message,
+                onset=Moment(0, chart.blocks[0].start.step if chart.block_count <= 64 else 0),
+                severity=severity,
+                confidence=0.8,
+                evidence=dict(evidence),
+            ),
+        )

@@ -1,0 +1,128 @@
+"""RUN105 and RUN109: the loss leaves its start upwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import BLOCK_ROWS, Chart, Moment
+from ..robust import mann_kendall, median
+from ..rules.level import DIVERGENCE, WRONG_LOSS_SIGN
+from .check import Check, Finding, verdict
+
+__all__ = ["RisingCheck"]
+
+_SMALL_STEP = 0.1
+_NOISES = 10.0
+
+
+class RisingCheck(Check):
+    """Follows a loss above its start; small steps and no progress before make it a wrong sign."""
+
+    rules = (DIVERGENCE, WRONG_LOSS_SIGN)
+
+    def __init__(self) -> None:
+        self._since: Moment | None = None
+        self._above = 0
+        self._largest = 0.0
+        self._told: set[str] = set()
+
+    def row(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        loss = chart.loss
+        if loss is None or chart.rows < BLOCK_ROWS or not chart.judged:
+            return ()
+        if chart.broken is not None:
+            return self._climbed(chart) if self._above else ()
+        if self._above == 0 and chart.update is not None:
+            self._largest = max(self._largest, chart.update)
+        limit = chart.start_level + max(
+            abs(chart.start_level), _NOISES * chart.start_noise, chart.progress
+        )
+        if loss <= limit:
+            self._above = 0
+            return ()
+        if self._above == 0:
+            self._since = chart.now
+        self._above += 1
+        if self._above < 5:
+            return ()
+        return self._climbed(chart) if self._above == 5 else self._diverged(chart, limit)
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """Report a slow climb: every block above the one before, from the first on."""
+        levels = chart.block_losses()
+        if not 7 <= chart.block_count <= 40 or "sign" in self._told or not chart.judged:
+            return
+        if chart.update is None or self._largest > _SMALL_STEP:
+            return
+        noise = max(chart.noise(), chart.start_noise) / BLOCK_ROWS**0.5
+        rise = levels[-1] - levels[0]
+        if (
+            rise > 6.0 * noise
+            and min(levels) > chart.start_level - min(2.0 * noise, chart.start_noise)
+            and levels[-1] >= max(levels)
+            and mann_kendall(levels) > 3.0
+            and levels[-1] > levels[-2] > levels[-3]
+        ):
+            yield self._wrong_sign(chart, rise, Moment(0, chart.blocks[0].start.step))
+
+    def _climbed(self, chart: Chart) -> Iterable[Issue]:
+        """A loss that doubled under small steps, without any progress before, was climbed."""
+        improved = chart.start_level - chart.best if chart.block_count else 0.0
+        small = "update_ratio" in chart.seen and self._largest <= _SMALL_STEP
+        if "sign" in self._told or not small or not self._rose_before(chart):
+            return
+        if improved > min(chart.start_noise, 0.1 * abs(chart.start_level)):
+            return
+        if chart.found & {"RUN201", "RUN204", "RUN304"}:
+            return
+        yield self._wrong_sign(chart, median(chart.recent(3)) - chart.start_level, Moment(0, 0))
+
+    def _rose_before(self, chart: Chart) -> bool:
+        """Whether the rows before the loss left its start were above that start already."""
+        if self._since is None or self._since.row <= 5:
+            return False
+        rows = chart.recent(chart.now.row - self._since.row + 16)[:15]
+        return median(rows) > chart.start_level + 0.3 * chart.start_noise
+
+    def _wrong_sign(self, chart: Chart, rise: float, onset: Moment) -> Issue:
+        self._told.add("sign")
+        return verdict(
+            WRONG_LOSS_SIGN,
+            chart,
+            Finding(
+                message=f"The loss rose by {rise:.4g} from {chart.start_level:.4g} without ever "
+                f"falling, while no step changed the parameters by more than {self._largest:.2g} "
+                f"of their size (limit {_SMALL_STEP}).",
+                onset=onset,
+                confidence=0.8,
+                evidence={
+                    "rise": rise,
+                    "start": chart.start_level,
+                    "update_ratio": Quantity(value=self._largest, limit=_SMALL_STEP),
+                },
+            ),
+        )
+
+    def _diverged(self, chart: Chart, limit: float) -> Iterable[Issue]:
+        if self._above < 8 or "divergence" in self._told or self._since is None:
+            return
+        self._told.add("divergence")
+        level = median(chart.recent(8))
+        yield verdict(
+            DIVERGENCE,
+            chart,
+            Finding(
+                message=f"The loss stands at {level:.4g} for {self._above} rows, from step "
+                f"{self._since.step} on; it started at {chart.start_level:.4g} (limit "
+                f"{limit:.4g}).",
+                onset=self._since,
+                evidence={
+                    "loss": Quantity(value=level, limit=limit),
+                    "start": chart.start_level,
+                    "best": chart.best if chart.block_count else chart.start_level,
+                },
+            ),
+        )

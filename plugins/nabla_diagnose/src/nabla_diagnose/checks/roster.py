@@ -1,0 +1,55 @@
+"""All checks, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from .check import Check
+from .depth import DepthCheck
+from .early_steps import EarlyStepsCheck
+from .evidence import EvidenceCheck
+from .families import FamiliesCheck
+from .first_loss import FirstLossCheck
+from .floor import FloorCheck
+from .growth import GrowthCheck
+from .level_shift import LevelShiftCheck
+from .nonfinite import NonFiniteCheck
+from .plateau import PlateauCheck
+from .rising import RisingCheck
+from .scale import ScaleCheck
+from .schedule import ScheduleCheck
+from .small_steps import SmallStepsCheck
+from .spikes import SpikeCheck
+from .still_layers import StillLayersCheck
+from .units import UnitsCheck
+from .validation import ValidationCheck
+from .waves import WavesCheck
+from .weights import WeightsCheck
+
+__all__ = ["make_checks"]
+
+_KINDS: tuple[type[Check], ...] = (
+    FirstLossCheck,
+    EarlyStepsCheck,
+    LevelShiftCheck,
+    RisingCheck,
+    NonFiniteCheck,
+    SmallStepsCheck,
+    ScheduleCheck,
+    SpikeCheck,
+    FamiliesCheck,
+    EvidenceCheck,
+    GrowthCheck,
+    WavesCheck,
+    FloorCheck,
+    ValidationCheck,
+    WeightsCheck,
+    UnitsCheck,
+    DepthCheck,
+    StillLayersCheck,
+    ScaleCheck,
+    PlateauCheck,
+)
+
+
+def make_checks() -> list[Check]:
+    """Return fresh checks for one run."""
+    return [kind() for kind in _KINDS]

@@ -1,0 +1,80 @@
+"""RUN203: a learning rate that is gone while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart, Moment
+from ..rules.step_size import SCHEDULE_ENDED_EARLY
+from .check import Check, Finding, verdict
+
+__all__ = ["ScheduleCheck"]
+
+_GONE = 0.008
+"""Share of the peak; two decays by ten leave more, and may be meant."""
+_LOW_ROWS = 30
+_LEFT = 0.2
+_PLATEAU_ROWS = 5
+
+
+class ScheduleCheck(Check):
+    """Reports a rate below 0.8 % of its peak for long, with much of the run left."""
+
+    rules = (SCHEDULE_ENDED_EARLY,)
+
+    def __init__(self) -> None:
+        self._peak = 0.0
+        self._peak_row = 0
+        self._since: Moment | None = None
+        self._limit = -1.0
+        self._told = False
+
+    def row(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        rate = chart.lr
+        if rate is None or self._told:
+            return ()
+        if rate > self._peak:
+            self._peak, self._peak_row = rate, chart.now.row
+            self._limit = _GONE * rate
+        if rate > self._limit:
+            self._since = None
+            return ()
+        if self._since is None:
+            self._since = chart.now
+        low = chart.now.row - self._since.row + 1
+        if low < _LOW_ROWS or low % BATCHED:
+            return ()
+        return self._judge(chart, rate, low, self._since)
+
+    def _judge(self, chart: Chart, rate: float, low: int, since: Moment) -> Iterable[Issue]:
+        planned = chart.options.planned_steps
+        if planned:
+            enough = since.step <= (1.0 - _LEFT) * planned
+            left = f"{planned - since.step} of {planned} planned steps were left"
+        else:
+            enough = low >= max(50.0, 0.4 * since.row)
+            left = f"{low} rows have followed {since.row} before"
+        if not enough or since.row < _PLATEAU_ROWS:
+            return
+        self._told = True
+        yield verdict(
+            SCHEDULE_ENDED_EARLY,
+            chart,
+            Finding(
+                message=f"The learning rate is at {rate / self._peak:.2g} of its peak of "
+                f"{self._peak:.3g} from step {since.step} on (limit {_GONE:g}); {left}.",
+                onset=since,
+                evidence={
+                    "share_of_peak": Quantity(value=rate / self._peak, limit=_GONE),
+                    "peak": self._peak,
+                    "low_rows": Quantity(value=low, unit="rows", limit=_LOW_ROWS),
+                },
+            ),
+        )
+
+
+BATCHED = 5
+"""Rows between two judgements of a low rate."""

@@ -1,0 +1,125 @@
+"""RUN202, RUN205 and RUN206: steps that change almost nothing, or exactly nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart, Moment
+from ..robust import median
+from ..rules.step_size import OVER_CLIPPING, UPDATE_TOO_SMALL, UPDATES_STOPPED
+from .check import Check, Finding, verdict
+
+__all__ = ["SmallStepsCheck"]
+
+_STOPPED_ROWS = 10
+_TINY = 5e-5
+"""Share of the parameters' size per step: twenty thousand such steps are needed to move them by
+their own size."""
+_AT_ROWS = 60
+_CLIPPED = 0.05
+
+
+class SmallStepsCheck(Check):
+    """Reports updates of zero, and a run that hardly moves."""
+
+    rules = (UPDATE_TOO_SMALL, OVER_CLIPPING, UPDATES_STOPPED)
+
+    def __init__(self) -> None:
+        self._zeros = 0
+        self._longest = 0
+        self._since = Moment(0, 0)
+        self._clipped: list[float] = []
+        self._peak = 0.0
+        self._rate_then = 0.0
+        self._over = False
+        self._stopped = False
+
+    def row(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        coefficient = chart.signals.get("clip_coef")
+        if coefficient is not None and not self._over:
+            self._clipped.append(coefficient)
+        rate = chart.lr
+        if rate is not None and rate > self._peak:
+            self._peak = rate
+        if chart.update is None and rate != 0.0:
+            return ()
+        if chart.update != 0.0 and rate != 0.0:
+            if self._zeros:
+                self._longest, self._zeros = max(self._longest, self._zeros), 0
+            return ()
+        if chart.update is not None and chart.update != 0.0:
+            return ()
+        if not self._zeros:
+            self._since = chart.now
+        self._zeros += 1
+        if self._stopped or self._zeros < max(_STOPPED_ROWS, 3 * self._longest):
+            return ()
+        return self._stop(chart)
+
+    def _stop(self, chart: Chart) -> Iterable[Issue]:
+        rate = chart.lr
+        ended = rate is not None and self._peak > 0.0 and rate < 0.01 * self._peak
+        if ended or self._zeros < _STOPPED_ROWS * chart.options.accumulate:
+            return
+        self._stopped = self._over = True
+        why = "the learning rate is 0" if rate == 0.0 else "the learning rate is not 0"
+        if rate is None:
+            why = "the learning rate is not logged"
+        yield verdict(
+            UPDATES_STOPPED,
+            chart,
+            Finding(
+                message=f"Not one parameter changed in {self._zeros} rows from step "
+                f"{self._since.step} on (limit {_STOPPED_ROWS}); {why}.",
+                onset=self._since,
+                confidence=1.0,
+                evidence={
+                    "rows": Quantity(value=self._zeros, unit="rows", limit=_STOPPED_ROWS),
+                    "lr": -1.0 if rate is None else rate,
+                },
+            ),
+        )
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """Judge the size of the steps, once, when the rate has stopped rising."""
+        if self._over or chart.update is None or not chart.judged:
+            return ()
+        if chart.block_count == 3:
+            self._rate_then = chart.lr or 0.0
+        if chart.rows < _AT_ROWS:
+            return ()
+        warming = chart.lr is not None and chart.lr > 1.05 * self._rate_then
+        if warming:
+            self._rate_then = chart.lr or 0.0
+            return ()
+        self._over = True
+        if chart.lr is not None and chart.lr < 0.05 * self._peak:
+            return ()  # a schedule that has ended is RUN203's business
+        per_step = median(chart.updates)
+        improved = chart.start_level - median(chart.recent(20))
+        if per_step >= _TINY or improved > max(chart.start_noise, 0.05 * abs(chart.start_level)):
+            return ()
+        return self._tiny(chart, per_step)
+
+    def _tiny(self, chart: Chart, per_step: float) -> Iterable[Issue]:
+        left = median(self._clipped) if self._clipped else 1.0
+        rule = OVER_CLIPPING if left < _CLIPPED else UPDATE_TOO_SMALL
+        cut = f"clipping leaves {left:.2g} of the gradient (limit {_CLIPPED}), and "
+        yield verdict(
+            rule,
+            chart,
+            Finding(
+                message=f"{cut if rule is OVER_CLIPPING else ''}a step changes the parameters by "
+                f"{per_step:.2g} of their size (limit {_TINY:g}); the loss stands at "
+                f"{median(chart.recent(20)):.4g} after {chart.rows} rows.".capitalize(),
+                onset=Moment(0, chart.blocks[0].start.step),
+                evidence={
+                    "update_ratio": Quantity(value=per_step, limit=_TINY),
+                    "clip_coef": Quantity(value=left, limit=_CLIPPED),
+                    "distance": chart.distance,
+                },
+            ),
+        )

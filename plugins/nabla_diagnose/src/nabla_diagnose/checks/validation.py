@@ -1,0 +1,241 @@
+"""RUN108, RUN110, RUN111, RUN506 and RUN508: what the validation loss says beside the training
+loss."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nabla_core.issue import Issue, Quantity
+from nabla_core.rule import Rule
+from nabla_core.severity import Severity
+
+from ..chart import Chart, Moment
+from ..robust import mann_kendall, median, roughness
+from ..rules.samples import REPEATED_BATCH, TOO_GOOD
+from ..rules.trend import OVERFITTING, TRAIN_VAL_GAP, VALIDATION_FROZEN
+from .check import Check, Finding, verdict
+from .metrics import MetricBook
+
+__all__ = ["ValidationCheck"]
+
+_KEPT = 80
+_FROZEN = 1e-6
+_RISE = 0.1
+_NOISES = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    value: float
+    train: float
+    at: Moment
+
+
+class ValidationCheck(Check):
+    """Keeps the latest evaluations, and the best one for good."""
+
+    rules = (OVERFITTING, TRAIN_VAL_GAP, VALIDATION_FROZEN, REPEATED_BATCH, TOO_GOOD)
+
+    def __init__(self) -> None:
+        self._kept: deque[_Evaluation] = deque(maxlen=_KEPT)
+        self._first: _Evaluation | None = None
+        self._best: _Evaluation | None = None
+        self._count = 0
+        self._since_best = 0
+        self._last_row = -1
+        self._told: set[str] = set()
+        self._metrics = MetricBook()
+
+    def validation(self, chart: Chart, value: float) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        if not math.isfinite(value) or not chart.losses:
+            return
+        # the losses since the last evaluation: one row of a log by epochs, many of one by steps
+        rows = min(10, max(1, chart.now.row - self._last_row))
+        self._last_row = chart.now.row
+        latest = _Evaluation(value, median(chart.recent(rows)), chart.now)
+        self._take(latest)
+        self._metrics.note(chart.signals)
+        if self._count < 2:
+            return
+        yield from self._repeated(chart, latest)
+        if self._count < 4:
+            return
+        yield from self._frozen(chart, latest)
+        yield from self._overfits(chart, latest, rows)
+        yield from self._gap(chart, latest)
+        yield from self._too_good(chart, latest)
+
+    def _take(self, latest: _Evaluation) -> None:
+        self._kept.append(latest)
+        self._count += 1
+        self._since_best += 1
+        self._first = self._first or latest
+        if self._best is None or latest.value < self._best.value:
+            self._best, self._since_best = latest, 0
+
+    def _once(self, rule: Rule) -> bool:
+        if rule.id in self._told:
+            return False
+        self._told.add(rule.id)
+        return True
+
+    def _start(self, chart: Chart) -> float:
+        return max(chart.start_level, self._first.train if self._first else 0.0)
+
+    # ------------------------------------------------------------------ the rules
+    def _frozen(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
+        values = [entry.value for entry in list(self._kept)[-4:]]
+        level = abs(latest.value)
+        if level <= 0.0 or max(values) - min(values) > _FROZEN * level:
+            return
+        then = list(self._kept)[-4]
+        start = self._start(chart)
+        fell = start - latest.train > 0.2 * abs(start)
+        moving = chart.update is None or chart.update > 1e-6
+        far = latest.value > 0.5 * start
+        if not (fell and moving and far) or not self._once(VALIDATION_FROZEN):
+            return
+        yield verdict(
+            VALIDATION_FROZEN,
+            chart,
+            Finding(
+                message=f"The validation loss is {latest.value:.6g} in four evaluations in a row "
+                f"from step {then.at.step} on, to within {_FROZEN:g}, while the training loss fell "
+                f"from {start:.4g} to {latest.train:.4g}.",
+                onset=self._kept[0].at if self._count <= 6 else then.at,
+                confidence=0.95,
+                evidence={
+                    "range": Quantity(value=max(values) - min(values), limit=_FROZEN * level),
+                    "val_loss": latest.value,
+                    "train_loss": latest.train,
+                },
+            ),
+        )
+
+    def _overfits(self, chart: Chart, latest: _Evaluation, rows: int) -> Iterable[Issue]:
+        best = self._best
+        if best is None or self._since_best < 4 or OVERFITTING.id in self._told:
+            return
+        kept = [entry.value for entry in self._kept]
+        place = next(i for i, entry in enumerate(self._kept) if entry.at.row >= best.at.row)
+        values = kept[place:]
+        # the least of noisy values is too low: its neighbours say where the minimum lies
+        valley = median(kept[max(0, place - 1) : place + 2])
+        rise = median(values[-3:]) - valley
+        start = self._start(chart)
+        limit = max(
+            _NOISES * _wandering(kept[-20:]), _RISE * abs(start - valley), 0.03 * abs(valley)
+        )
+        sure = max(0.02 * abs(best.train), 2.5 * chart.noise() / rows**0.5)
+        falls = latest.train < best.train - sure
+        if rise <= limit or not falls or mann_kendall(values[-12:]) <= 2.0:
+            return
+        if not chart.judged or latest.train >= start or not self._once(OVERFITTING):
+            return
+        metric = self._metrics.still_improving()
+        note = f"; {metric} still improves" if metric else ""
+        yield verdict(
+            OVERFITTING,
+            chart,
+            Finding(
+                message=f"The validation loss rose by {rise:.4g} from its minimum of "
+                f"{best.value:.4g} at step {best.at.step} (limit {limit:.3g}) while the training "
+                f"loss fell from {best.train:.4g} to {latest.train:.4g}{note}.",
+                onset=best.at,
+                severity=Severity.INFO if metric else None,
+                evidence={
+                    "rise": Quantity(value=rise, limit=limit),
+                    "best_step": best.at.step,
+                    "best_val_loss": best.value,
+                    "evaluations_since": self._since_best,
+                },
+            ),
+        )
+
+    def _gap(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
+        start = self._start(chart)
+        if self._count < 8 or start <= 0.0 or not chart.judged or self._best is None:
+            return
+        last = list(self._kept)[-4:]
+        apart = all(entry.value > 2.0 * entry.train for entry in last)
+        values = [entry.value for entry in self._kept]
+        since_best = values[values.index(min(values)) :]
+        flat = max(values) < 1.15 * self._best.value and mann_kendall(since_best) < 1.5
+        stuck = self._best.value > 0.85 * start and flat
+        if latest.train > 0.5 * start or not apart or not stuck:
+            return
+        if chart.found & {"RUN506", "RUN111", "RUN108"} or not self._once(TRAIN_VAL_GAP):
+            return
+        yield verdict(
+            TRAIN_VAL_GAP,
+            chart,
+            Finding(
+                message=f"The validation loss never fell below {self._best.value:.4g} in "
+                f"{self._count} evaluations (limit {0.85 * start:.4g}) while the training loss "
+                f"fell from {start:.4g} to {latest.train:.4g}.",
+                onset=self._first.at if self._first else latest.at,
+                confidence=0.8,
+                evidence={
+                    "best_val_loss": Quantity(value=self._best.value, limit=0.85 * start),
+                    "train_loss": latest.train,
+                },
+            ),
+        )
+
+    def _repeated(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
+        if REPEATED_BATCH.id in self._told or not chart.judged:
+            return
+        rows = chart.recent(30)
+        start = self._start(chart)
+        if len(rows) < 20 or min(rows) <= 0.0 or chart.rows > 400 or self._best is None:
+            return
+        smooth = roughness([math.log(value) for value in rows])
+        falling = sum(b < a for a, b in zip(rows, rows[1:], strict=False)) / (len(rows) - 1)
+        apart = latest.value > 3.0 * latest.train and latest.train < 0.6 * start
+        stuck = self._best.value > 0.6 * start or latest.value > 10.0 * latest.train
+        if smooth > 0.03 or falling < 0.9 or not apart or not stuck:
+            return
+        self._once(REPEATED_BATCH)
+        yield verdict(
+            REPEATED_BATCH,
+            chart,
+            Finding(
+                message=f"The training loss fell in {falling:.0%} of the last {len(rows)} rows "
+                f"with a noise of {smooth:.2g} (limit 0.03) to {latest.train:.4g}, while the "
+                f"validation loss stands at {latest.value:.4g}.",
+                onset=Moment(0, chart.blocks[0].start.step if chart.blocks else 0),
+                evidence={
+                    "noise": Quantity(value=smooth, limit=0.03),
+                    "val_loss": latest.value,
+                    "train_loss": latest.train,
+                },
+            ),
+        )
+
+    def _too_good(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
+        chance = chart.chance
+        if chance is None or self._count > 6 or max(latest.value, latest.train) > 0.002 * chance:
+            return
+        if self._once(TOO_GOOD):
+            yield verdict(
+                TOO_GOOD,
+                chart,
+                Finding(
+                    message=f"Training and validation loss are at {latest.train:.2g} and "
+                    f"{latest.value:.2g} after {self._count} evaluations (limit "
+                    f"{0.002 * chance:.2g}).",
+                    onset=latest.at,
+                    confidence=0.5,
+                    evidence={"val_loss": Quantity(value=latest.value, limit=0.002 * chance)},
+                ),
+            )
+
+
+def _wandering(values: list[float]) -> float:
+    """Return the noise of evaluations: from one to the next, or around their course."""
+    steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False)]
+    return max(roughness(values), 0.7 * median(steps))

@@ -1,0 +1,113 @@
+"""RUN106 and RUN503: a loss that swings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart, Moment
+from ..robust import autocorrelation, median, spread
+from ..rules.level import GROWING_OSCILLATION
+from ..rules.samples import UNSHUFFLED
+from .check import Check, Finding, verdict
+
+__all__ = ["WavesCheck"]
+
+_EVERY_BLOCKS = 8
+_WINDOW = 160
+_HALF = 50
+_SHORTEST = 10
+_REPEATS = 0.7
+"""An optimizer that rings on a full batch was seen to reach 0.66."""
+_AGAIN = 0.7
+"""Share of that correlation which two periods must still have."""
+_ALIKE = 0.2
+_ALTERNATES = -0.5
+_GROWTH = 4.0
+
+
+class WavesCheck(Check):
+    """Looks at residuals once per eighty rows: of the last 160 for swings, of 320 for periods."""
+
+    rules = (GROWING_OSCILLATION, UNSHUFFLED)
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        if chart.block_count % _EVERY_BLOCKS or len(chart.losses) < _WINDOW or not chart.judged:
+            return
+        losses = list(chart.losses)[-_WINDOW:]
+        if "period" not in self._told and chart.rows <= 1_000:
+            yield from self._periodic(chart, list(chart.losses))
+        if "swing" not in self._told:
+            yield from self._swinging(chart, losses)
+
+    def _periodic(self, chart: Chart, losses: list[float]) -> Iterable[Issue]:
+        residuals = _residuals(losses, _HALF)
+        periods = range(_SHORTEST, len(losses) // 3)
+        found = autocorrelation(residuals, range(1, 2 * periods.stop))
+        period = max(periods, key=lambda lag: found[lag])
+        valley = min(found[lag] for lag in range(3, period))
+        again = max(found[lag] for lag in (2 * period - 1, 2 * period, 2 * period + 1))
+        if min(found[period], again / _AGAIN) < _REPEATS or found[1] < _ALIKE or valley > 0.1:
+            return  # a wandering loss comes back once, not twice at the same distance
+        self._told.add("period")
+        yield verdict(
+            UNSHUFFLED,
+            chart,
+            Finding(
+                message=f"The loss repeats itself every {period} rows with a correlation of "
+                f"{found[period]:.2f} (limit {_REPEATS}), and neighbouring rows are alike.",
+                onset=Moment(0, 0),
+                confidence=0.8,
+                evidence={
+                    "correlation": Quantity(value=found[period], limit=_REPEATS),
+                    "period": Quantity(value=period, unit="rows"),
+                    "neighbours": Quantity(value=found[1], limit=_ALIKE),
+                },
+            ),
+        )
+
+    def _swinging(self, chart: Chart, losses: list[float]) -> Iterable[Issue]:
+        if not _may_grow(losses):
+            return
+        residuals = _residuals(losses, 5)
+        third = len(residuals) // 3
+        parts = [spread(residuals[i * third : (i + 1) * third], 0.0) for i in range(3)]
+        alternation = autocorrelation(residuals[-third:], range(1, 2))[1]
+        growing = parts[0] > 0.0 and parts[2] > _GROWTH * parts[0] and parts[1] > 1.5 * parts[0]
+        if not growing or alternation > _ALTERNATES:
+            return
+        self._told.add("swing")
+        yield verdict(
+            GROWING_OSCILLATION,
+            chart,
+            Finding(
+                message=f"The loss alternates from row to row (correlation {alternation:.2f}, "
+                f"limit {_ALTERNATES}), and its swings grew {parts[2] / parts[0]:.3g} times in "
+                f"{len(losses)} rows (limit {_GROWTH:g}).",
+                onset=Moment(chart.now.row - 2 * third, chart.step - 2 * third * chart.stride),
+                evidence={
+                    "growth": Quantity(value=parts[2] / parts[0], limit=_GROWTH),
+                    "alternation": Quantity(value=alternation, limit=_ALTERNATES),
+                },
+            ),
+        )
+
+
+def _may_grow(losses: list[float]) -> bool:
+    """Whether neighbours differ more at the end than at the start: a look before the costly one."""
+    steps = [abs(b - a) for a, b in zip(losses, losses[1:], strict=False)]
+    third = len(steps) // 3
+    return median(steps[-third:]) > 2.0 * median(steps[:third])
+
+
+def _residuals(values: list[float], half: int) -> list[float]:
+    """Return the values minus their running median over ``2 * half + 1`` rows."""
+    return [
+        value - median(values[max(0, place - half) : place + half + 1])
+        for place, value in enumerate(values)
+    ]

@@ -1,0 +1,151 @@
+"""RUN404, RUN407 and RUN408: weights that are equal, that run away or that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart, Moment
+from ..layer_table import LayerTable
+from ..robust import median
+from ..rules.layers import SYMMETRIC_UNITS, WEIGHT_COLLAPSE, WEIGHT_GROWTH
+from .check import Finding, LayerCheck, verdict
+
+__all__ = ["WeightsCheck"]
+
+_GROWN = 30.0
+_SHRUNK = 0.05
+_SYMMETRIC_HITS = 6
+_DIGITS = 2e-5
+"""Relative rounding of a logged share."""
+
+
+class WeightsCheck(LayerCheck):
+    """Follows the norms of all weights, and looks at the first measurements for equal units."""
+
+    rules = (SYMMETRIC_UNITS, WEIGHT_GROWTH, WEIGHT_COLLAPSE)
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._hits = 0
+        self._grown: dict[str, float] = {}
+
+    def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """See :class:`LayerCheck`."""
+        norms = table.column("weight_norm")
+        if not norms:
+            return
+        if table.count == 2:
+            yield from self._all_zero(chart, table)
+        if table.count <= 8 and "symmetric" not in self._told:
+            yield from self._copies(chart, table)
+        pairs = [(n, f) for n, f in ((norms[k], table.first_norms[k]) for k in norms) if f > 0.0]
+        shrunk = sum(norm < _SHRUNK * first for norm, first in pairs)
+        chart.shrinking = bool(pairs) and median([norm / first for norm, first in pairs]) < 0.9
+        if pairs and 2 * shrunk >= len(pairs) >= 2 and "collapse" not in self._told:
+            self._told.add("collapse")
+            yield self._collapse(chart, table, shrunk, len(pairs))
+        yield from self._growth(chart, table)
+
+    def _all_zero(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        zero = [layer for layer, norm in table.column("weight_norm").items() if norm == 0.0]
+        if len(zero) >= 2:
+            self._told.add("symmetric")
+            yield self._symmetric(
+                chart,
+                zero[0],
+                f"The weights of {len(zero)} layers, {zero[0]} first, are all exactly zero after "
+                f"{chart.rows} rows: their units cannot become different (limit: one layer).",
+                Quantity(value=len(zero), unit="layers", limit=1),
+            )
+
+    def _copies(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """Units that are copies of one another are zero for the same samples.
+
+        Then the share of zeros is a whole number of samples, which a layer of different units hits
+        about once per its width.
+        """
+        samples = chart.options.batch_size
+        if samples < 4:
+            return
+        dead = table.column("dead_fraction")
+        shares = [
+            share
+            for layer, share in table.outputs("zero_fraction").items()
+            if 0.0 < share < 1.0 and dead.get(layer) == 0.0
+        ]
+        whole = [
+            abs(share * samples - round(share * samples)) < 0.5 * samples * _DIGITS * 2.0
+            for share in shares
+        ]
+        if not shares:
+            return
+        self._hits = self._hits + len(shares) if all(whole) else -1_000
+        if self._hits >= _SYMMETRIC_HITS:
+            self._told.add("symmetric")
+            layer = table.source_of(next(iter(table.outputs("zero_fraction"))))
+            yield self._symmetric(
+                chart,
+                layer,
+                f"In {self._hits} measurements of {len(shares)} layers the share of zeros is a "
+                f"whole number of the {samples} samples (limit {_SYMMETRIC_HITS}): the units are "
+                "zero together, as copies are.",
+                Quantity(value=self._hits, unit="measurements", limit=_SYMMETRIC_HITS),
+            )
+
+    @staticmethod
+    def _symmetric(chart: Chart, layer: str, message: str, measured: Quantity) -> Issue:
+        return verdict(
+            SYMMETRIC_UNITS,
+            chart,
+            Finding(
+                message=message,
+                onset=Moment(0, 0),
+                where=layer,
+                evidence={"measured": measured},
+            ),
+        )
+
+    @staticmethod
+    def _collapse(chart: Chart, table: LayerTable, shrunk: int, count: int) -> Issue:
+        norms = table.column("weight_norm")
+        layer = min(norms, key=lambda name: norms[name] / (table.first_norms[name] or 1e300))
+        share = norms[layer] / table.first_norms[layer]
+        return verdict(
+            WEIGHT_COLLAPSE,
+            chart,
+            Finding(
+                message=f"The weights of {shrunk} of {count} layers are below {_SHRUNK} of their "
+                f"first size at step {chart.step}; those of {layer} are at {share:.2g}.",
+                onset=table.at,
+                where=layer,
+                evidence={
+                    "layers": Quantity(value=shrunk, unit="layers", limit=count / 2),
+                    "share": Quantity(value=share, limit=_SHRUNK),
+                },
+            ),
+        )
+
+    def _growth(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        for layer, norm in table.column("weight_norm").items():
+            first = table.first_norms[layer]
+            if first <= 0.0 or norm <= _GROWN * first or "growth" in self._told:
+                continue
+            before = self._grown.get(layer)
+            self._grown[layer] = norm
+            better = chart.block_count and chart.blocks[-1].loss < chart.start_level
+            if before is None or norm <= 1.05 * before or better:
+                continue
+            self._told.add("growth")
+            yield verdict(
+                WEIGHT_GROWTH,
+                chart,
+                Finding(
+                    message=f"The weights of {layer} grew to {norm / first:.3g} times their first "
+                    f"size (limit {_GROWN:g}) and go on growing at step {chart.step}.",
+                    onset=table.at,
+                    where=layer,
+                    evidence={"ratio": Quantity(value=norm / first, limit=_GROWN)},
+                ),
+            )

@@ -1,0 +1,40 @@
+"""Commands and readers as data: nothing is imported to list them."""
+
+from __future__ import annotations
+
+from nabla_core.declarations import Command, Reader
+
+__all__ = ["COMMANDS", "READERS"]
+
+COMMANDS = (
+    Command(
+        name="lint",
+        target="nabla_diagnose.cli:lint",
+        summary="Read training logs and say what broke.",
+    ),
+    Command(
+        name="runs",
+        target="nabla_diagnose.cli:runs",
+        summary="Show the runs that were judged here.",
+    ),
+)
+
+
+def _reader(name: str, module: str, suffixes: tuple[str, ...], summary: str) -> Reader:
+    return Reader(
+        name=name,
+        target="nabla_diagnose.readers.log:read_run",
+        summary=summary,
+        suffixes=suffixes,
+        sniff=f"nabla_diagnose.readers.{module}:sniff",
+    )
+
+
+READERS = (
+    _reader("table", "table", (".csv", ".tsv"), "CSV of any tracker."),
+    _reader("json", "trainer_state", (".json",), "trainer_state.json and other JSON documents."),
+    _reader("jsonl", "json_lines", (".jsonl", ".ndjson"), "JSON lines."),
+    _reader("tensorboard", "event_file", (".tfevents",), "TensorBoard event files."),
+    _reader("parquet", "parquet", (".parquet", ".pq"), "Parquet tables; needs pyarrow."),
+    _reader("text", "text_log", (".log", ".txt"), "Logs in text with key: value pairs."),
+)

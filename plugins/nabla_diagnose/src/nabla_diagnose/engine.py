@@ -1,0 +1,135 @@
+"""``nabla.lint``: judge a finished run by its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from nabla_core.config import Config
+from nabla_core.errors import UsageError
+from nabla_core.host import PluginHost, default_host
+from nabla_core.issue import Issue
+from nabla_core.layers import Layer, environment_layer, file_layer, find_file
+from nabla_core.records import StepRecord
+from nabla_core.session import Session, SessionOptions
+
+from .run_report import RunReport
+from .source import LogSource
+
+__all__ = ["Hints", "RunSession", "lint", "lint_records", "run_config"]
+
+Hints = Mapping[str, object]
+"""What is declared about a run: keys of :class:`~nabla_diagnose.options.DiagnoseOptions`."""
+
+
+def run_config(host: PluginHost, hints: Hints | None = None, mute: Iterable[str] = ()) -> Config:
+    """Return the configuration in force, with the hints and the muted rules of a call on top.
+
+    Raises:
+        ConfigError: a hint is unknown or of the wrong type, or the configuration file is wrong.
+    """
+    import os
+
+    path = find_file(Path.cwd())
+    layers = [file_layer(path)] if path else []
+    layers.append(environment_layer(os.environ, host.options))
+    base = Config(host, layers)
+    given: dict[str, object] = {}
+    if hints:
+        given["diagnose"] = {key: value for key, value in hints.items() if value is not None}
+    muted = sorted(mute)
+    if muted:
+        given["ignore"] = [*base.core.ignore, *muted]
+    return Config(host, [*layers, Layer(source="call", style="cli", values=given)])
+
+
+class RunSession:
+    """A session that takes the records of one run, in order, and ends in a report.
+
+    Args:
+        name: how reports call the source, e.g. the name of a log.
+        config: effective configuration; see :func:`run_config`.
+        command: how reports call what was run.
+    """
+
+    def __init__(
+        self, name: str = "records", config: Config | None = None, command: str = "nabla.lint"
+    ) -> None:
+        host = default_host()
+        self.source = LogSource(name=name)
+        self.session = Session(
+            host=host,
+            config=run_config(host) if config is None else config,
+            options=SessionOptions(command=command, isolated=True),
+        )
+        self.session.connect(self.source)
+        self._report: RunReport | None = None
+
+    def take(self, record: StepRecord) -> list[Issue]:
+        """Judge one record and return the issues that it raised, each once."""
+        self.source.note(record)
+        return self.session.step(record)
+
+    def finish(self) -> RunReport:
+        """Judge the whole run; the same report every time."""
+        if self._report is None:
+            self.source.tell_absent(self.session)
+            self._report = RunReport.of(self.session.finish())
+        return self._report
+
+
+def lint_records(
+    records: Iterable[StepRecord],
+    hints: Hints | None = None,
+    *,
+    name: str = "records",
+    config: Config | None = None,
+) -> RunReport:
+    """Judge a run by its records.
+
+    Args:
+        records: in the order in which they were logged.
+        hints: what is declared about the run; left out when ``config`` is given.
+        name: how the report calls the source.
+        config: effective configuration, e.g. that of a command.
+
+    Raises:
+        ConfigError: a hint is unknown or of the wrong type.
+    """
+    run = RunSession(name, config or run_config(default_host(), hints))
+    for record in records:
+        run.take(record)
+    return run.finish()
+
+
+def lint(
+    source: str | Path | Iterable[StepRecord],
+    *,
+    hints: Hints | None = None,
+    mute: Iterable[str] = (),
+) -> RunReport:
+    """Judge a finished run by its log or its records.
+
+    Args:
+        source: a log, a folder of logs or a pattern, or the records of a run. Of several runs each
+            is judged apart; the report then holds a table of them.
+        hints: what is declared about the run: loss, classes, batch_size, accumulate,
+            planned_steps, optimizer, log_every.
+        mute: rules that are not wanted: IDs, names, prefixes or the codes of other tools.
+
+    Raises:
+        UsageError: the source is of the wrong type.
+        InputError: there is no log, or it cannot be read, or holds no loss.
+        ConfigError: a hint is unknown or of the wrong type.
+    """
+    config = run_config(default_host(), hints, mute)
+    if isinstance(source, (str, Path)):
+        from .combining import lint_path
+        from .linting import LintRequest
+
+        return lint_path(str(source), LintRequest(config=config))
+    if not isinstance(source, Iterable):
+        raise UsageError(
+            f"lint({type(source).__name__}): needs the path of a log, or records of its steps"
+        )
+    return lint_records(source, config=config)

@@ -1,0 +1,126 @@
+"""``nabla.watch`` with a model: the live instrument gives the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from nabla_core.config import Config
+from nabla_core.errors import UsageError
+from nabla_core.host import default_host
+from nabla_core.issue import Issue
+from nabla_core.session import Session, SessionOptions
+from nabla_guard.loop.live import LiveLoop
+from nabla_guard.loop.scope import Scope
+from nabla_guard.taps.instrument import INSTRUMENT
+
+from .live_detector import LiveDetector
+from .probe import LayerProbe
+from .run_report import RunReport
+from .source import tell_absent
+
+__all__ = ["LiveSession"]
+
+
+class ProbedLoop(LiveLoop):
+    """A live loop that can also give whatever a probe measures and the user logs."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Names of the signals and facts that it can give."""
+        from .rules import RULES
+
+        return super().offers | {need for rule in RULES for need in rule.needs}
+
+
+class LiveSession:
+    """Watches the training of one model from now on until it is finished.
+
+    Args:
+        model: the model.
+        optimizers: judge the steps of these; by default those that hold its parameters.
+        config: effective configuration.
+        every: in the long run, layers are measured in one of so many steps.
+
+    Raises:
+        UsageError: an argument is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        optimizers: Optimizer | Iterable[Optimizer] | None,
+        config: Config,
+        every: int,
+    ) -> None:
+        if not isinstance(model, Module):
+            raise UsageError(f"watch({type(model).__name__}): needs a torch.nn.Module, or nothing")
+        options = SessionOptions(command="nabla.watch")
+        self.session = Session(host=default_host(), config=config, options=options)
+        self._loop = ProbedLoop(self.session, Scope(model, _all(optimizers)))
+        self._detector: LiveDetector | None = None
+        self._open = True
+        self._report: RunReport | None = None
+        self.session.__enter__()
+        INSTRUMENT.attach(self._loop)
+        self._loop.connect()
+        self._probe(model, every)
+
+    def log(self, signals: Mapping[str, float]) -> list[Issue]:
+        """Judge what the user logs besides; a loss that is measured anyway is left out."""
+        if self._detector is None or not signals.keys() - {"loss"}:
+            return []
+        extra = {name: value for name, value in signals.items() if name != "loss"}
+        found = map(self.session.add, self._detector.note(extra))
+        return [issue for issue in found if issue is not None]
+
+    def finish(self) -> RunReport:
+        """Stop watching and judge the whole run; the same report every time."""
+        self.close()
+        if self._report is None:
+            if self._detector is not None:
+                seen = {*self._detector.chart.seen, "layer_norms"}
+                tell_absent(self.session, seen, "the loop")
+            self._report = RunReport.of(self.session.finish())
+        return self._report
+
+    def close(self) -> None:
+        """Let go of torch and of the user's tensors."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.watches.stop()  # what they replaced lies on top of the instrument's own
+        INSTRUMENT.detach(self._loop)
+        try:
+            self._loop.close()
+        finally:
+            self.session.__exit__(None, None, None)
+
+    # ------------------------------------------------------------------ private
+    def _probe(self, model: Module, every: int) -> None:
+        for detector in self.session.detectors:
+            if isinstance(detector, LiveDetector):
+                self._detector = detector
+                probe = self._loop.facts.gather(LayerProbe)
+                probe.follow(model, every)
+                detector.use(probe)
+
+
+def _all(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
+    """Return the optimizers as a tuple.
+
+    Raises:
+        UsageError: one of them is no optimizer.
+    """
+    if given is None:
+        return ()
+    chosen = (given,) if isinstance(given, Optimizer) else tuple(given)
+    for found in chosen:
+        if not isinstance(found, Optimizer):
+            raise UsageError(
+                f"watch(optimizer={type(found).__name__}): needs a torch.optim.Optimizer, or "
+                "several"
+            )
+    return chosen

@@ -1,0 +1,61 @@
+"""Root causes first: a simple causal order of the findings of a run.
+
+The earliest onset comes first. Among findings whose onsets lie within a few rows of each other, the
+one deeper in the chain of causes does: data before initialisation, initialisation before gradients,
+gradients before steps, steps before the loss, the loss before its validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue
+
+__all__ = ["CAUSAL_ORDER", "rank"]
+
+_ORDER = (
+    "RUN505 RUN504 RUN501 RUN502 RUN506 RUN503 RUN207 RUN410 RUN404 RUN409 RUN401 RUN402 RUN403 "
+    "RUN302 RUN303 RUN304 RUN206 RUN204 RUN205 RUN109 RUN408 RUN201 RUN202 RUN203 RUN406 RUN405 "
+    "RUN111 RUN110 RUN601 RUN602 RUN603 RUN102 RUN101 RUN104 RUN301 RUN103 RUN105 RUN106 RUN407 "
+    "RUN112 RUN507 RUN108 RUN107 RUN508 RUN902 RUN901"
+)
+CAUSAL_ORDER = tuple(_ORDER.split())
+"""IDs of the rules, causes before consequences."""
+
+_TOGETHER_ROWS = 15
+_DEPTH = {rule: depth for depth, rule in enumerate(CAUSAL_ORDER)}
+
+
+def rank(issues: Iterable[Issue]) -> tuple[Issue, ...]:
+    """Return the issues with root causes first.
+
+    Issues of other families have exact facts behind them and come first, in their own order. Plain
+    information comes last.
+    """
+    exact, statistical, notes = [], [], []
+    for issue in issues:
+        if issue.severity <= issue.severity.INFO:
+            notes.append(issue)
+        elif issue.rule in _DEPTH:
+            statistical.append(issue)
+        else:
+            exact.append(issue)
+    return (*exact, *_by_cause(statistical), *notes)
+
+
+def _by_cause(pool: list[Issue]) -> list[Issue]:
+    left = list(pool)
+    ordered = []
+    while left:
+        earliest = min(map(_onset, left))
+        together = [issue for issue in left if _onset(issue) <= earliest + _TOGETHER_ROWS]
+        chosen = min(together, key=lambda issue: (_DEPTH[issue.rule], _onset(issue)))
+        ordered.append(chosen)
+        left.remove(chosen)
+    return ordered
+
+
+def _onset(issue: Issue) -> float:
+    """The row of the onset; rows and not steps, because logs differ in their period."""
+    row = issue.evidence.get("row")
+    return float(row) if isinstance(row, (int, float)) else float(issue.step or 0)

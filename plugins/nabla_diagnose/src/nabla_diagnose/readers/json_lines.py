@@ -1,0 +1,61 @@
+"""JSON lines: one object per row, as most trackers and hand-made loggers write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nabla_core.errors import InputError
+
+from .block import Block, blocks_of_rows
+from .flattening import flat_row
+from .lines import read_lines
+from .notes import Notes
+
+__all__ = ["read_blocks", "sniff"]
+
+
+def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
+    """Yield the blocks of a file of JSON lines. A line that is no object is counted.
+
+    Raises:
+        InputError: it cannot be read, or no line is an object.
+    """
+    yield from blocks_of_rows(_rows(path, notes))
+
+
+def sniff(head: bytes) -> float:
+    """Return how surely these first bytes are JSON lines."""
+    lines = [line.strip() for line in head.splitlines() if line.strip()]
+    if not lines or not lines[0].startswith(b"{"):
+        return 0.0
+    if len(lines) == 1:
+        return 0.4 * _is_object(lines[0])  # a document on one line, rather
+    whole = lines[:-1]  # the last one may be cut
+    parsed = sum(_is_object(line) for line in whole[:20])
+    return 0.9 * parsed / len(whole[:20])
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _rows(path: Path, notes: Notes) -> Iterator[dict[str, float]]:
+    is_any = False
+    for line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            notes.add("a line is no JSON")
+            continue
+        if isinstance(found, Mapping):
+            is_any = True
+            yield flat_row(found)
+    if not is_any:
+        raise InputError(f"{path}: no line is a JSON object")

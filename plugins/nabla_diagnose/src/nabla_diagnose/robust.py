@@ -1,0 +1,74 @@
+"""Robust statistics of short sequences: they stream in bounded memory and ignore outliers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = ["autocorrelation", "mann_kendall", "median", "roughness", "spread"]
+
+_NORMAL = 1.4826
+"""Median absolute deviation to standard deviation, for normal noise."""
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median.
+
+    Raises:
+        IndexError: ``values`` is empty.
+    """
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return 0.5 * (ordered[middle - 1] + ordered[middle])
+
+
+def spread(values: Sequence[float], centre: float | None = None) -> float:
+    """Return the standard deviation as the median absolute deviation estimates it."""
+    middle = median(values) if centre is None else centre
+    return _NORMAL * median([abs(value - middle) for value in values])
+
+
+def roughness(values: Sequence[float]) -> float:
+    """Return the standard deviation of the noise, whatever the trend, from second differences.
+
+    Zero for fewer than three values.
+    """
+    if len(values) < 3:
+        return 0.0
+    bends = [
+        abs(left - 2.0 * middle + right)
+        for left, middle, right in zip(values, values[1:], values[2:], strict=False)
+    ]
+    return _NORMAL * median(bends) / math.sqrt(6.0)
+
+
+def mann_kendall(values: Sequence[float]) -> float:
+    """Return the z-score of a monotone trend; negative when the values fall.
+
+    Quadratic in the length: give it at most some sixty values.
+    """
+    count = len(values)
+    variance = count * (count - 1) * (2 * count + 5) / 18.0
+    if variance <= 0.0:
+        return 0.0
+    score = 0
+    for place, value in enumerate(values):
+        for later in values[place + 1 :]:
+            score += (later > value) - (later < value)
+    return (score - (score > 0) + (score < 0)) / math.sqrt(variance)
+
+
+def autocorrelation(values: Sequence[float], lags: range) -> dict[int, float]:
+    """Return the autocorrelation at each lag, corrected for the shorter overlap."""
+    count = len(values)
+    power = math.fsum(value * value for value in values) or 1e-300
+    return {
+        lag: math.fsum(a * b for a, b in zip(values, values[lag:], strict=False))
+        / power
+        * count
+        / (count - lag)
+        for lag in lags
+        if 0 <= lag < count
+    }
