@@ -20,6 +20,7 @@ def test_large_steps_with_a_worse_loss_are_too_large(judge, healthy):
 
     assert found.rules == ["RUN201"]  # the divergence follows from it
     assert found.one("RUN201").step == 0
+    assert found.one("RUN201").evidence["noticed_step"] <= 2
 
 
 def test_large_steps_with_a_falling_loss_are_not(judge, healthy):

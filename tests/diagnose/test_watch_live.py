@@ -190,3 +190,16 @@ def test_with_two_optimizers_of_one_model_no_layer_counts_as_forgotten():
                 optimizer.step()
 
     assert alarms(run.finish()) == []
+
+
+def test_a_bad_number_is_left_to_the_rules_that_name_its_origin():
+    model = make_net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with nabla.watch(model, optimizer, quiet=True) as run:
+        train(model, optimizer, 8)
+        train(model, optimizer, 2, loss_of=lambda out, _: (out - out).sqrt().sum())
+
+    found = alarms(run.finish())
+
+    assert [rule for rule in found if rule.startswith("RUN")] == []
+    assert any(rule.startswith("NUM") for rule in found)

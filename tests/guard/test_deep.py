@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch._dynamo.testing
 from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -301,3 +302,30 @@ def test_a_compiled_function_inside_a_model_runs_right():
         watched = Train(WithFunction).run(3)
     torch._dynamo.reset()
     assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+
+
+@pytest.mark.parametrize("mode", ["light", "standard", "deep"])
+def test_a_compiled_loss_runs_right_and_is_compiled_as_often_as_without(mode):
+    def run():
+        torch._dynamo.reset()
+        counter = torch._dynamo.testing.CompileCounter()
+        function = torch.compile(lambda a, b: ((a - b).abs() + 1).log().mean(), backend=counter)
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        losses = []
+        for _ in range(8):
+            x = torch.randn(8, 6)
+            optimizer.zero_grad()
+            loss = function(model(x), x[:, :3])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses, counter.frame_count
+
+    plain, _ = run()
+    with guard(mode=mode):
+        watched, frames = run()
+    torch._dynamo.reset()
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+    assert frames <= 3  # once for each stack of function modes

@@ -10,8 +10,19 @@ from torch.nn import functional as F
 from nabla_guard import guard
 
 
+@pytest.fixture
+def issues_of(issues_of):
+    """Only what is said about NaN and Inf: other rules have tests of their own."""
+
+    def run(program, **options):
+        found = issues_of(program, **options)
+        return tuple(issue for issue in found if issue.rule.startswith("NUM10"))
+
+    return run
+
+
 def rules(issues):
-    return [issue.rule for issue in issues if issue.rule.startswith("NUM")]
+    return [issue.rule for issue in issues if issue.rule.startswith("NUM10")]
 
 
 class Gate(nn.Module):
@@ -247,7 +258,7 @@ def test_an_overflowing_norm_of_finite_numbers_is_no_fault(issues_of):
     assert rules(issues_of(program)) == []
 
 
-def test_sparse_and_half_and_double_gradients_are_measured(issues_of):
+def test_sparse_and_half_and_double_gradients_are_measured():
     torch.manual_seed(0)
     table = nn.Embedding(10, 4, sparse=True)
     parts = [nn.Linear(4, 4).half(), nn.Linear(4, 4).double()]
@@ -266,7 +277,7 @@ def test_sparse_and_half_and_double_gradients_are_measured(issues_of):
         judge = monitor.session.step
         monitor.session.step = lambda record: records.append(record) or judge(record)
         program()
-    assert monitor.report().issues == ()
+    assert rules(monitor.report().issues) == []
     assert all(math.isfinite(record.signals["grad_norm"]) for record in records)
     expected = math.hypot(*(float(p.grad.to_dense().double().norm()) for p in table.parameters()))
     assert records[-1].signals["grad_norm"] > expected > 0

@@ -413,6 +413,59 @@ def accumulation_of_micro_batches():
         yield torch.stack(values).sum()
 
 
+@healthy
+def distillation_from_an_equal_teacher():
+    teacher, model = nn.Linear(8, 4), nn.Linear(8, 4)
+    model.load_state_dict(teacher.state_dict())
+
+    def loss(m, x, y):
+        wanted = (teacher(x).detach() / 4).softmax(-1)
+        return F.kl_div((m(x) / 4).log_softmax(-1), wanted, reduction="batchmean")
+
+    yield from fit(model, loss, pairs(16, 8), torch.optim.SGD(model.parameters(), 1e-3))
+
+
+@healthy
+def views_written_in_place():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            hidden = self.inner(x).clone()
+            hidden[:, :4].mul_(2).add_(1)
+            hidden[::2] += 3
+            hidden = hidden.t().contiguous().t().relu_()
+            total = torch.zeros_like(hidden)
+            total[:] = hidden
+            return self.head(total.index_add_(0, torch.arange(len(x)), hidden))
+
+    yield from fit(Net(), classify, pairs(16, 6))
+
+
+@healthy
+def derivative_taken_inside_of_the_model():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.energy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+        def forward(self, x):
+            x = x.requires_grad_()
+            return torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0][:, :3]
+
+    yield from fit(Net(), classify, pairs(16, 6))
+
+
+@healthy
+def complex_layers():
+    model = nn.Linear(6, 3, dtype=torch.complex64)
+    batches = [(torch.randn(16, 6, dtype=torch.complex64), y) for _, y in pairs(16, 6)]
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    yield from fit(model, lambda m, x, y: F.cross_entropy(m(x).abs(), y), batches, optimizer)
+
+
 def outcome(program):
     torch.manual_seed(0)
     values = [value.clone() for value in program()]

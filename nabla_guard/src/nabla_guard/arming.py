@@ -8,7 +8,7 @@ from nabla_core.report import NotEvaluated
 
 from .deep.watch import watch_ops
 from .layers.roster import chooser
-from .layers.watch import watch_layers
+from .layers.watch import LayerWatch, watch_layers
 from .options import GuardOptions
 
 if TYPE_CHECKING:
@@ -26,15 +26,20 @@ def options_of(session: Session) -> GuardOptions:
     return session.options(GuardOptions)
 
 
-def arm(loop: LiveLoop, options: GuardOptions) -> None:
-    """Let a loop measure what its mode asks for; call it before the loop is connected."""
+def arm(loop: LiveLoop, options: GuardOptions) -> LayerWatch | None:
+    """Let a loop measure what its mode asks for; call it before the loop is connected.
+
+    Returns:
+        What looks inside the models; ``None`` in light mode.
+    """
     loop.explains = options.mode != "light"
     loop.every = options.every
     loop.shadow = options.shadow if loop.explains else "off"
     if options.mode == "deep":
-        watch_ops(loop, options)
-    elif options.mode == "standard":
-        watch_layers(loop, chooser(options.modules, options.exclude))
+        return watch_ops(loop, options)
+    if options.mode == "standard":
+        return watch_layers(loop, chooser(options.modules, options.exclude))
+    return None
 
 
 def not_held(options: GuardOptions) -> tuple[NotEvaluated, ...]:

@@ -87,7 +87,7 @@ def _error_issue(error: RegionError, step: int) -> Issue:
         evidence["loss_in_float64"] = Quantity(value=error.loss_in_float64)
         severity = None if _moves(error.loss, error.loss_in_float64) else Severity.MEDIUM
     if error.gradient_free:
-        severity = Severity.LOW  # the number is wrong, and nothing is learnt from it
+        severity = Severity.INFO  # the number is wrong, and nothing is learnt from it
     cancelled = _has_cancelled(first, limits.cancellation_ratio)
     flushed = first.flushed >= limits.flushed_share
     rule = UNDERFLOW if flushed else CANCELLATION if cancelled else NUMERICAL_INSTABILITY

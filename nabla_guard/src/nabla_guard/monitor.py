@@ -45,7 +45,7 @@ class Monitor:
         self.options = options
         self.session = session
         self._loop = LiveLoop(session, scope, options.on_nonfinite)
-        arm(self._loop, options)
+        self._layers = arm(self._loop, options)
         self._entered = 0
 
     def __enter__(self) -> Monitor:
@@ -90,7 +90,7 @@ class Monitor:
     @property
     def operations(self) -> Sequence[OpRange]:
         """The range of each op's results in each module so far; empty except in deep mode."""
-        return self._loop.layers.operations
+        return () if self._layers is None else self._layers.operations
 
     def observe(self, tensor: Tensor, name: str = "") -> bool:
         """Look at one tensor now: its range becomes an event, and what is not finite an issue.

@@ -212,7 +212,8 @@ NUMERICAL_INSTABILITY = Rule(
     "judged by what leaves it, against float64 from the same inputs. Silent below 1e-3 relative "
     "error in float32, 0.03 in float16, 0.25 in bfloat16, and where moving the inputs by four "
     "roundings changes the result an eighth as much: then the data is ill-conditioned, not the "
-    "code. Rounding ops and fused losses count as exact.",
+    "code. Rounding ops and fused losses count as exact. A loss of which the wrong number is a "
+    "mere term is only mentioned (info): its gradient does not contain it.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("NG1002",),

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import torch._C._dynamo.eval_frame as eval_frame
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..layers.here import MEASURED
+from ..taps.hidden import CAN_HIDE, hidden_from_compiler
 from .sites import Part, Sites, SiteTable
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class OpMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps each op in a call that hides it; :func:`_hide` costs nothing."""
-        return not hasattr(eval_frame, "set_code_exec_strategy")
+        """Whether torch wraps each op in a call that hides it, which costs more than the op."""
+        return not CAN_HIDE
 
     @property
     def is_top(self) -> bool:
@@ -107,6 +107,7 @@ class OpMode(TorchDispatchMode):
         """End a pause."""
         _push(self)
 
+    @hidden_from_compiler
     def __torch_dispatch__(
         self,
         func: Callable[..., object],
@@ -150,14 +151,3 @@ class OpMode(TorchDispatchMode):
             number = self._table.number(func, around.module, around.part)
         around.sites[func] = number  # type: ignore[index]
         return number
-
-
-def _hide() -> None:
-    """Keep the compiler out of the mode and of all that it calls, where torch can be told."""
-    if hasattr(eval_frame, "set_code_exec_strategy"):
-        skip = eval_frame._FrameAction.SKIP
-        strategy = eval_frame._FrameExecStrategy(skip, skip)
-        eval_frame.set_code_exec_strategy(OpMode.__torch_dispatch__.__code__, strategy)
-
-
-_hide()

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from ..facts import ParameterFacts, Place
 from ..loop.exact import tensors_in
 from ..loop.watch import EVERY_EVENT, Watch
+from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_place
 from .dependence import Call, depends_on
 from .graph import nodes_from
@@ -175,6 +176,7 @@ class _CutMode(TorchFunctionMode):
         known = self._traces.get(id(tensor))
         return {} if known is None else known[1]
 
+    @hidden_from_compiler
     def __torch_function__(
         self,
         func: Callable[..., Any],

@@ -17,6 +17,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from ..facts import Place
+from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_place
 
 __all__ = ["ValueCut", "ValueTrace"]
@@ -81,6 +82,7 @@ class ValueTrace(TorchFunctionMode):
         self._failed = failed
         self._broken = False
 
+    @hidden_from_compiler
     def __torch_function__(
         self,
         func: Callable[..., object],

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..deep.sites import OpRange
     from ..facts import NumberFacts
     from ..loop.book import OptimizerRecord
     from ..loop.evidence import Again
@@ -22,13 +21,11 @@ class NoLayers:
         measures: whether ranges are measured.
         layout: names of the layers.
         ranges: the arrays of a step.
-        operations: the ranges of ops.
     """
 
     measures = False
     layout: tuple[str, ...] = ()
     ranges: Mapping[str, list[float]] = {}
-    operations: Sequence[OpRange] = ()
 
     def root_over(self) -> None:
         """See :class:`.watch.LayerWatch`."""

@@ -24,6 +24,7 @@ from ..taps.backward import in_backward, in_transform
 from ..taps.instrument import INSTRUMENT
 from .bank import Held
 from .here import OUTPUT, Here, Muted, Recomputed
+from .nothing import NoLayers
 from .roster import Chosen, Roster, chooser
 from .swallowed import swallowed_numbers
 
@@ -111,11 +112,13 @@ class LayerWatch(Watch):
     # ------------------------------------------------------------------ as a family of facts
     def start(self, patches: Patches) -> None:
         """See :class:`..loop.watch.Watch`."""
+        self.loop.layers = self
         INSTRUMENT.look_inside(self)
 
     def stop(self) -> None:
         """See :class:`..loop.watch.Watch`."""
         INSTRUMENT.look_away(self)
+        self.loop.layers = NoLayers()
         for here in self._on:
             here.close()
         self._local = threading.local()
@@ -269,9 +272,9 @@ def watch_layers(loop: LiveLoop, chosen: Chosen) -> LayerWatch:
         loop: not connected yet.
         chosen: which modules, see :func:`.roster.chooser`.
     """
-    loop.layers = loop.watches.gather(LayerWatch)
-    loop.layers.choose(chosen)
-    return loop.layers
+    loop.layers = watch = loop.watches.gather(LayerWatch)
+    watch.choose(chosen)
+    return watch
 
 
 def _is_capturing() -> bool:

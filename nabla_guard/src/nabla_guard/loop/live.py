@@ -15,7 +15,6 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from nabla_core.problem import Problem
-from nabla_core.records import StepRecord
 
 from ..facts import Call, NumberFacts, OptimizerFacts
 from ..layers.nothing import NoLayers
@@ -24,14 +23,12 @@ from ..origin.policy import OnNonFinite, StepPolicy
 from ..taps.instrument import INSTRUMENT
 from ..taps.optimizers import parameters_of
 from ..taps.place import user_place
-from ..taps.scaler import was_skipped
 from .book import OptimizerBook, OptimizerRecord
 from .calm import Calm
+from .closing import Closing
 from .early import count_nonzero
-from .evidence import gather
-from .gradients import GradientRecord, GradientTable
+from .gradients import GradientTable
 from .pending import Pending
-from .reading import StepReading, rates_of, take
 from .roots import RootTable
 from .scope import Scope
 from .signals import is_ordinary
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["LiveLoop"]
 
 _EARLY_WRITES = 4
-_EARLY_STEPS = 3
 _AFTER_LOADING = 64
 
 
@@ -79,15 +75,15 @@ class LiveLoop:
         self.numbers: NumberFacts | None = None
         self.index = 0
         self._stepped: set[int] = set()
-        self._touched: list[GradientRecord] = []
-        self._pending = Pending()
+        self.pending = Pending()
         self._backwards = 0
-        self._attentive = True
+        self.attentive = True
         self.wanted: frozenset[str] = frozenset()
         self._view = LoopView(self)
         self.watches = Watches(self)
         self.calm = Calm(self)
-        self._explainer = Explainer(self.gradients)
+        self.explainer = Explainer(self.gradients)
+        self.closing = Closing(self)
 
     # ------------------------------------------------------------------ as a fact source
     @property
@@ -119,7 +115,7 @@ class LiveLoop:
             for need in rule.needs
         )
         if self.explains:
-            self._explainer.arm(self.session)
+            self.explainer.arm(self.session)
         self.watches.start()
         self.calm.interrupt()  # entered again, a loop goes on as before if nothing has changed
         chosen = self.scope.chosen
@@ -131,8 +127,8 @@ class LiveLoop:
     def close(self) -> None:
         """Look at what the last step left behind, and let go of the user's tensors."""
         self.watches.stop()
-        self._pending.traffic.clear()
-        self._pending.scaled = None
+        self.pending.traffic.clear()
+        self.pending.scaled = None
         self._view.take_last_numbers()
 
     # ------------------------------------------------------------------ what is delivered
@@ -147,7 +143,7 @@ class LiveLoop:
         root.count(module, grad)
         if root.facts.parameters:
             if grad:
-                self._pending.traffic.add(root, args, kwargs, output)
+                self.pending.traffic.add(root, args, kwargs, output)
             if self.calm.on and (not grad or root.training is not module.training):
                 self.calm.attend()
             root.training = module.training
@@ -160,8 +156,8 @@ class LiveLoop:
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
         self.layers.backward_begins()
-        if self._attentive:
-            self._look()
+        if self.attentive:
+            self.closing.look()
         self.watches.backward_started(roots)
         self.layers.backward_runs()
 
@@ -180,7 +176,7 @@ class LiveLoop:
             return
         early = (
             written
-            if self._attentive
+            if self.attentive
             else [found for found in written if found.facts.writes <= _EARLY_WRITES]
         )
         place = user_place() if early else None
@@ -188,9 +184,9 @@ class LiveLoop:
         call = Call(kind="write", place=place, backward=self._backwards)
         self.book.note_writes(written, self._loss(roots), call, flags)
         self.watches.backward_ended(roots, written, call)
-        stepping = self._pending.record
-        if stepping is not None and stepping.judged and self._pending.numbers is None:
-            self._look_inside(stepping)
+        stepping = self.pending.record
+        if stepping is not None and stepping.judged and self.pending.numbers is None:
+            self.closing.look_inside(stepping)
 
     def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
@@ -217,48 +213,39 @@ class LiveLoop:
             if not closure and self.calm.quick.step(optimizer):
                 return
             self.calm.attend()
-        record = self._pending.record = self._optimizer(optimizer)
+        record = self.pending.record = self._optimizer(optimizer)
         record.facts.closure = closure
         if record.judged:
-            self._count_step(id(optimizer))
+            self.count_step(id(optimizer))
         if not closure:
-            self._close_step(record, optimizer)
+            self.closing.close(record, optimizer)
 
     def step_ended(self, optimizer: Optimizer, closure: bool) -> None:
         """See :class:`.listener.Listener`."""
-        record, self._pending.record = self._pending.record, None
+        record, self.pending.record = self.pending.record, None
         if record is None:
             return
         if closure:
-            self._close_step(record, optimizer)
-            self._pending.numbers = None
+            self.closing.close(record, optimizer)
+            self.pending.numbers = None
         if self.calm.quick is not None:
             self.calm.quick.ended(self.index)
         else:
             self.policy.end()
             self.watches.step_ended(record, optimizer)
             record.end_step(self.index, self.gradients.groups.get(id(record)))
-            self._attentive = self.book.curious
+            self.attentive = self.book.curious
             self.book.note_foreign_step(record)
         self.calm.step_ended(record)
         self.roots.end_step()
-        self._pending.traffic.clear()
+        self.pending.traffic.clear()
         self.layers.forget()
         self.due = not (self.index + 1) % self.every
         self.stepping = None
 
-    def close_quickly(self, record: OptimizerRecord, signals: Mapping[str, float]) -> None:
-        """Close a calm step that was measured by :class:`.quick.QuickStep`."""
-        self._pending.record = record
-        self._count_step(id(record.ref()))
-        self.stepping = record.facts
-        self.session.calm = True
-        if not self.session.passes(self.index):
-            self._record(signals)
-
     def loss_scaled(self, loss: Tensor, scaled: Tensor) -> None:
         """See :class:`.listener.Listener`."""
-        self._pending.scaled = (loss, scaled)
+        self.pending.scaled = (loss, scaled)
 
     def state_loaded(self, module: Module, keys: frozenset[str]) -> None:
         """See :class:`.listener.Listener`."""
@@ -287,120 +274,15 @@ class LiveLoop:
             self.calm.attend()
         return record
 
-    def _count_step(self, key: int) -> None:
+    def count_step(self, key: int) -> None:
         """A new step of the loop begins when an optimizer steps that has stepped in this one."""
         if key in self._stepped:
             self.index += 1
             self._stepped.clear()
         self._stepped.add(key)
 
-    def _look(self) -> None:
-        """Notice what was done to gradients by hand since the last look."""
-        looks = self.gradients.look()
-        if looks.gone:
-            self.book.note_clears(looks.gone, by_hand=True)
-        if looks.assigned:
-            call = Call(kind="write", place=None, nonzero=None)
-            self.book.note_assignments(looks.assigned, call)
-        self._touched = [found for found in looks.touched if found.wrote]
-
     def _loss(self, roots: Sequence[Tensor]) -> Tensor | None:
         """The scalar root of a backward pass, before loss scaling."""
         if len(roots) != 1 or roots[0].numel() != 1 or not is_ordinary(roots[0]):
             return None
-        return self._pending.loss(roots[0])
-
-    def _close_step(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
-        if not record.judged:
-            return
-        if record.curious:
-            record.facts.step_at = user_place()
-        reading = self._read(record)
-        record.facts.rates = rates_of(optimizer)
-        self._update_facts(record, reading)
-        self.numbers = self._numbers_of(record, optimizer, reading)
-        if self.numbers is None:
-            record.finite = True
-            self._explainer.rest(record)
-        self.watches.step_started(record, optimizer)
-        self._send(record, optimizer, reading)
-        if self.numbers is not None:
-            record.finite = not self.numbers.gradients
-            if not reading.finite or self.numbers is self._pending.numbers:
-                self.policy.act(record, self._verdict(), self.index)
-
-    def _read(self, record: OptimizerRecord) -> StepReading:
-        if self.due:
-            self.layers.send()  # before the read that waits for it
-        reading = take(record, self._pending.traffic, self.due)
-        if self.due:
-            self.layers.receive()
-        return reading
-
-    def _numbers_of(
-        self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading
-    ) -> NumberFacts | None:
-        """What is not finite in a step, exactly; ``None`` when nothing is, or it is skipped."""
-        traffic = self._pending.traffic
-        if self._pending.numbers is not None:
-            record.finite = False
-            return self._pending.numbers
-        odd = self.layers.receive() if self.due else ()
-        if reading.finite and not odd:
-            if reading.complete and record.facts.steps < _EARLY_STEPS:
-                traffic.learn(reading.outputs)
-            return None
-        if was_skipped(optimizer):
-            return None
-        if reading.finite:
-            return self.layers.explain(odd, record, reading, self._explainer.again)
-        return gather(record, reading, traffic, self._explainer.again)
-
-    def _look_inside(self, record: OptimizerRecord) -> None:
-        """Look at one evaluation of a closure, while its parameters are those it was made with."""
-        traffic = self._pending.traffic
-        reading = take(record, traffic)
-        if not reading.finite:
-            self._pending.numbers = gather(record, reading, traffic, self._explainer.again)
-
-    def _verdict(self) -> str:
-        issues = [issue for issue in self.session.issues if issue.rule.startswith("NUM")]
-        return issues[-1].message if issues else "loss or gradients are not finite"
-
-    def _update_facts(self, record: OptimizerRecord, reading: StepReading) -> None:
-        facts = record.facts
-        facts.gradient = reading.gradient_state(record)
-        if self.due:
-            self.calm.judge(record, reading.finite)
-        if self._attentive or facts.gradient != "nonzero":
-            self._look()
-        if facts.gradient == "zero" and self._touched and not facts.closure:
-            zeroed = [found for found in self._touched if facts in found.facts.optimizers]
-            if zeroed:
-                record.mark_zeroed(zeroed)
-        group = self.gradients.groups.get(id(record))
-        looked_at = record.records if group is None else (group.leader,)
-        written = [found for found in looked_at if found.wrote]
-        carried = bool(written) and all(found.carried for found in written)
-        facts.carried = carried and self._attentive
-        unsure = carried or (facts.gradient == "zero" and bool(self._touched))
-        record.alert = unsure and not self._attentive  # gradients may have been touched unseen
-        self.stepping = facts
-
-    def _send(self, record: OptimizerRecord, optimizer: Optimizer, reading: StepReading) -> None:
-        self.session.calm = self.calm.on
-        self._record(reading.signals(optimizer))
-
-    def _record(self, signals: Mapping[str, float]) -> None:
-        session = self.session
-        time = session.clock() - session.started_s
-        wanted = "layers" in self.wanted
-        session.step(
-            StepRecord(
-                step=self.index,
-                time_s=time,
-                signals=signals,
-                layers=self.layers.ranges if wanted else {},
-                layout=self.layers.layout if wanted else (),
-            )
-        )
+        return self.pending.loss(roots[0])

@@ -67,7 +67,7 @@ class LonePasses(Watch):
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
     ) -> None:
         """Judge a pass of a loop without an optimizer."""
-        if in_transform() or any(True for _ in self.loop.book):
+        if in_transform() or self._has_optimizer(written):
             return
         index, self._passes = self._passes, self._passes + 1
         losses = [root.detach() for root in roots if is_ordinary(root) and can_read(root)]
@@ -88,6 +88,14 @@ class LonePasses(Watch):
             self.found.append((index, numbers))
         self._bad = not finite
         INSTRUMENT.keeper.pass_ends()
+
+    def _has_optimizer(self, written: Sequence[GradientRecord]) -> bool:
+        """Whether a step of an optimizer will follow, at which the pass is judged."""
+        if written:
+            held = any(found.facts.optimizers for found in written)
+        else:
+            held = any(record.facts.steps for record in self.loop.book)
+        return held or bool(self.loop.scope.chosen)
 
     def _again(self, parameters: Sequence[tuple[str, Tensor]]) -> Findings | None:
         """Execute the pass again, a few times per run at most."""

@@ -106,7 +106,7 @@ class QuickStep:
             return False
         record.facts.rates = rates
         signals["lr"] = rates[0]
-        self._loop.close_quickly(record, signals)
+        self._loop.closing.quickly(record, signals)
         return True
 
     def ended(self, index: int) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_line
 from .ambient import ambient_now, generators_now
 from .region import Region
@@ -127,6 +128,7 @@ class StepRecorder(TorchFunctionMode):
             if mode is not self:
                 _push(mode)
 
+    @hidden_from_compiler
     def __torch_function__(
         self,
         func: Callable[..., object],

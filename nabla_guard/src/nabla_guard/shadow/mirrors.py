@@ -15,7 +15,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 __all__ = ["Mirrors", "memory_of", "upcast"]
 
 _HASH = 1e7
-_PHASE = 0.5
+_PHASES = 997
+_ALIGNMENT = 16
 _PURGE_EVERY = 8
 
 
@@ -117,10 +118,11 @@ def memory_of(tensor: Tensor) -> int | None:
 def upcast(tensor: Tensor, shift: float) -> Tensor:
     """Return the value in float64, moved by at most ``shift`` of itself.
 
-    The direction is a function of the value, so that copies of one value move together, as they
-    would if the value itself had been rounded otherwise.
+    The direction is a function of the memory and of the value: every use of one number moves with
+    it, equal numbers of two tensors do not.
     """
     exact = tensor.detach().double()
     if not shift:
         return exact
-    return exact * (1.0 + shift * torch.sin(exact * _HASH + _PHASE))
+    phase = float((memory_of(tensor) or 0) // _ALIGNMENT % _PHASES)
+    return exact * (1.0 + shift * torch.sin(exact * _HASH + phase))

@@ -130,9 +130,10 @@ class ShadowMode(TorchDispatchMode):
             return None
         if not inputs:
             return None
-        if treatment is not Treatment.MIRROR and all(
-            frame.mirrors.of(tensor) is None for tensor in inputs
-        ):
+        follows = treatment is Treatment.MIRROR or (
+            treatment is Treatment.MOVE and frame.shifted is not None
+        )
+        if not follows and all(frame.mirrors.of(tensor) is None for tensor in inputs):
             return None  # exact, as everything that enters the region
         return OpCall(
             op=op,

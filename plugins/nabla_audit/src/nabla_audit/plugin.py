@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ def nabla_options() -> type:
 @hookimpl
 def nabla_detectors(session: Session) -> Iterable[Detector]:
     """Make the detectors of a session with a live loop."""
+    if "torch" not in sys.modules:
+        return []  # there is no live loop: a log is being read
     from .detectors import detectors_for  # only when a session starts
 
     return detectors_for(session)

@@ -12,12 +12,15 @@ from nabla_core.session import Session
 
 from .chart import Chart
 from .checks.check import Check, LayerCheck
+from .checks.nonfinite import NonFiniteCheck
 from .checks.roster import make_checks
 from .consequences import Consequences
 from .layer_table import LayerTable
 from .options import DiagnoseOptions
 
 __all__ = ["RunDetector", "detectors_for"]
+
+_EXACT = "NUM103"
 
 
 def detectors_for(session: Session) -> Iterable[Detector]:
@@ -31,8 +34,18 @@ def detectors_for(session: Session) -> Iterable[Detector]:
     if hasattr(session.source, "facts"):
         from .live_detector import LiveDetector  # which builds on this module
 
-        return [LiveDetector(checks, options)]
+        return [LiveDetector(_beside_exact(checks, session), options)]
     return [RunDetector(checks, options)]
+
+
+def _beside_exact(checks: list[Check], session: Session) -> list[Check]:
+    """Return the checks without those that an exact rule decides better in a live loop."""
+    exact = session.host.registry.get(_EXACT)
+    if exact is None or not session.selects(exact):
+        return checks
+    for rule in NonFiniteCheck.rules:
+        session.undecide(rule, f"{_EXACT} and its family decide it exactly in a live loop")
+    return [check for check in checks if not isinstance(check, NonFiniteCheck)]
 
 
 class RunDetector:

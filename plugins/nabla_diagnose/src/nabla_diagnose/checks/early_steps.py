@@ -127,6 +127,7 @@ class EarlyStepsCheck(Check):
 
 
 def _calm_noise(chart: Chart) -> float:
-    """Noise of the first losses, when they were not yet blown up: the least of short windows."""
+    """Noise of the first losses: the least of their differences, at most the first loss itself."""
     head = chart.first[:4]
-    return min(abs(a - b) for a, b in zip(head, head[1:], strict=False)) if len(head) > 1 else 0.0
+    steps = [abs(a - b) for a, b in zip(head, head[1:], strict=False)]
+    return min(*steps, abs(head[0]), math.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
@@ -30,7 +31,7 @@ class SmallStepsCheck(Check):
         self._zeros = 0
         self._longest = 0
         self._since = Moment(0, 0)
-        self._clipped: list[float] = []
+        self._clipped: deque[float] = deque(maxlen=_AT_ROWS)
         self._peak = 0.0
         self._rate_then = 0.0
         self._over = False
