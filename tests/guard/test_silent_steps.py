@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nabla_guard import guard
-from nabla_guard.scale_collapse import CollapseLimits, ScaleCollapseDetector
 from nabla_guard.shadow.scales import ScaleFacts
+from nabla_guard.verdicts.scale_collapse import CollapseLimits, ScaleCollapseDetector
 
 
 def numeric(monitor):

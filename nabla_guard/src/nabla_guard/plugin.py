@@ -46,6 +46,6 @@ def nabla_detectors(session: Session) -> Iterable[Detector]:
     """Make the detectors of a session with a live loop."""
     if "torch" not in sys.modules:
         return []  # there is no live loop: a log is being read
-    from .detectors import detectors_for  # keeps `nabla rules` free of torch
+    from .verdicts.detectors import detectors_for  # keeps `nabla rules` free of torch
 
     return detectors_for(session)

@@ -33,7 +33,8 @@ _FIRST_ONLY = (
     "Found at the step boundary, then the step is executed again op by op, with the user's forward "
     "code and hooks running once more (their prints are muted, Python counters put back). Where it "
     "cannot be executed again, the evidence says why and the phase is decided by exclusion. What a "
-    "NaN leads to later is not reported again. Steps that a gradient scaler skips are never judged."
+    "NaN leads to later is not reported again. Steps that a gradient scaler skips are judged only "
+    "when the loss before scaling is itself not finite."
 )
 
 NON_FINITE_FORWARD = Rule(
@@ -130,14 +131,16 @@ NON_FINITE_INPUT = Rule(
 NON_FINITE_PARAMETER = Rule(
     id="NUM105",
     name="non-finite-parameter",
-    summary="A parameter became NaN or Inf although the gradients of that step were finite.",
+    summary="A parameter became NaN or Inf, or ran away, although the gradients of that step were "
+    "finite.",
     rationale="The optimizer's own arithmetic, its settings or code outside the loop broke the "
     "weights; "
     "the forward pass only shows it one step later.",
     fix="Check lr and eps for the dtype of the parameters (eps 1e-8 is zero in float16); keep half "
     "precision weights in float32 and use autocast.",
     limits=_FIRST_ONLY
-    + " A write through .data between two steps cannot be told from the optimizer's.",
+    + " Weights ran away where their root mean square is above 1e4 and 1e4 times its start. "
+    "A write through .data between two steps cannot be told from the optimizer's.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("NG1001",),

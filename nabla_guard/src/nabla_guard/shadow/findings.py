@@ -7,7 +7,10 @@ from typing import Literal
 
 from ..facts import Place
 
-__all__ = ["OpError", "RangeRisk", "RegionError", "Sample", "Unsupported"]
+__all__ = ["WHOLE_STEP", "OpError", "RangeRisk", "RegionError", "Sample", "Unsupported"]
+
+WHOLE_STEP = "the step"
+"""What has no shadow when the step as a whole cannot be executed again."""
 
 RiskKind = Literal["exp", "flush", "range"]
 """An argument of ``exp`` near its limit, a result all of whose values are too small for its dtype,

@@ -13,7 +13,7 @@ from ..taps.instrument import INSTRUMENT
 from .again import CannotExecute, Step
 from .closeup import CloseUp
 from .compare import relative_error
-from .findings import RegionError, Sample, Unsupported
+from .findings import WHOLE_STEP, RegionError, Sample, Unsupported
 from .frames import Frame, Frames
 from .limits import ShadowLimits, error_limit
 from .mode import Observer, OpCall, ShadowMode
@@ -79,10 +79,10 @@ class ShadowSampler:
                 self._try(step, sample, whole=True)
             self._whole = not thorough and not self._whole
         except CannotExecute as missing:
-            sample.unsupported.append(Unsupported(what="the step", reason=str(missing)))
+            sample.unsupported.append(Unsupported(what=WHOLE_STEP, reason=str(missing)))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            sample.unsupported.append(Unsupported(what="the step", reason=reason))
+            sample.unsupported.append(Unsupported(what=WHOLE_STEP, reason=reason))
         return sample
 
     def _try(self, step: Step, sample: Sample, *, whole: bool) -> None:

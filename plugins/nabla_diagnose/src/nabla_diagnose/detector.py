@@ -12,6 +12,7 @@ from nabla_core.session import Session
 
 from .chart import Chart
 from .checks.check import Check, LayerCheck
+from .checks.evidence import EvidenceCheck
 from .checks.nonfinite import NonFiniteCheck
 from .checks.roster import make_checks
 from .consequences import Consequences
@@ -34,8 +35,18 @@ def detectors_for(session: Session) -> Iterable[Detector]:
     if hasattr(session.source, "facts"):
         from .live_detector import LiveDetector  # which builds on this module
 
-        return [LiveDetector(_beside_exact(checks, session), options)]
+        return [LiveDetector(_asked_for(_beside_exact(checks, session), session), options)]
     return [RunDetector(checks, options)]
+
+
+def _asked_for(checks: list[Check], session: Session) -> list[Check]:
+    """Return the checks without the one on too little evidence, unless a run is to be judged.
+
+    A person who guards a loop has not asked for a verdict on its curve.
+    """
+    if session.source is None or "layer_norms" in session.source.offers:
+        return checks
+    return [check for check in checks if not isinstance(check, EvidenceCheck)]
 
 
 def _beside_exact(checks: list[Check], session: Session) -> list[Check]:

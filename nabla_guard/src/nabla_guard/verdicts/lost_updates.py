@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
-from .facts import LoopFacts
-from .rules import LOST_UPDATE
-from .shadow.updates import UpdateWatch, Window
+from ..facts import LoopFacts
+from ..rules import LOST_UPDATE
+from ..shadow.updates import UpdateWatch, Window
 
 __all__ = ["LostUpdateDetector", "LostUpdateLimits"]
 

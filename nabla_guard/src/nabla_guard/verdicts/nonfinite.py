@@ -19,9 +19,9 @@ from nabla_core.detector import Detector
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
-from .facts import LoopFacts, LoopSource, NumberFacts, Place, TensorFault
-from .origin.explain import explained, follows
-from .rules import (
+from ..facts import LoopFacts, LoopSource, NumberFacts, Place, TensorFault
+from ..origin.explain import explained, follows
+from ..rules import (
     NON_FINITE_BACKWARD,
     NON_FINITE_FORWARD,
     NON_FINITE_INPUT,
@@ -31,7 +31,7 @@ from .rules import (
 )
 
 if TYPE_CHECKING:
-    from .loop.lone_passes import LonePasses
+    from ..loop.lone_passes import LonePasses
 
 __all__ = ["NonFiniteDetector", "detectors_for"]
 
@@ -46,7 +46,7 @@ def detectors_for(source: object) -> Iterable[Detector]:
 
 def _lone_passes(facts: LoopFacts) -> LonePasses:
     """The watch over passes that no step follows."""
-    from .loop.lone_passes import LonePasses
+    from ..loop.lone_passes import LonePasses
 
     return facts.gather(LonePasses)
 

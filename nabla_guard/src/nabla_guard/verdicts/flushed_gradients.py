@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
-from .facts import LoopFacts
-from .rules import UNDERFLOW
-from .shadow.small_gradients import GradientCounts, SmallGradientWatch
+from ..facts import LoopFacts
+from ..rules import UNDERFLOW
+from ..shadow.small_gradients import GradientCounts, SmallGradientWatch
 
 __all__ = ["FlushLimits", "FlushedGradientDetector"]
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
-from .facts import LoopFacts, Place
-from .rules import (
+from ..facts import LoopFacts, Place
+from ..rules import (
     CANCELLATION,
     NUMERICAL_INSTABILITY,
     OVERFLOW_RISK,
     SHADOW_UNSUPPORTED,
     UNDERFLOW,
 )
-from .shadow.findings import OpError, RangeRisk, RegionError, Sample, Unsupported
-from .shadow.jumps import LossJumps
-from .shadow.limits import ShadowLimits
-from .shadow.watch import ShadowWatch
+from ..shadow.findings import WHOLE_STEP, OpError, RangeRisk, RegionError, Sample, Unsupported
+from ..shadow.jumps import LossJumps
+from ..shadow.limits import ShadowLimits
+from ..shadow.watch import ShadowWatch
 
 __all__ = ["InstabilityDetector", "judge_sample"]
 
@@ -36,7 +37,8 @@ class InstabilityDetector:
 
     rules = (NUMERICAL_INSTABILITY, CANCELLATION, OVERFLOW_RISK, UNDERFLOW, SHADOW_UNSUPPORTED)
 
-    def __init__(self, facts: LoopFacts) -> None:
+    def __init__(self, facts: LoopFacts, undecide: Callable[[Rule, str], None]) -> None:
+        self._undecide = undecide
         self._watch = facts.gather(ShadowWatch)
         self._jumps = LossJumps()
         self._unsupported: set[str] = set()
@@ -55,8 +57,16 @@ class InstabilityDetector:
         for sample in self._watch.take():
             new = [found for found in sample.unsupported if found.what not in self._unsupported]
             self._unsupported |= {found.what for found in new}
-            sample.unsupported = new
+            sample.unsupported = [found for found in new if found.what != WHOLE_STEP]
+            for found in new:
+                if found.what == WHOLE_STEP:
+                    self._say(f"step {sample.step} has no float64 shadow: {found.reason}")
             yield from judge_sample(sample)
+
+    def _say(self, reason: str) -> None:
+        for rule in self.rules:
+            if rule is not SHADOW_UNSUPPORTED:
+                self._undecide(rule, reason)
 
 
 def judge_sample(sample: Sample) -> Iterator[Issue]:

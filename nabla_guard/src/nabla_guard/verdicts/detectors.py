@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from nabla_core.detector import Detector
 
+from ..facts import LoopSource
 from . import nonfinite
-from .facts import LoopSource
 from .flushed_gradients import FlushedGradientDetector
 from .instability import InstabilityDetector
 from .lost_updates import LostUpdateDetector
@@ -31,7 +31,7 @@ def detectors_for(session: Session) -> Iterable[Detector]:
         def said() -> bool:
             return any(issue.rule == _NOTHING_CHANGES for issue in session.issues)
 
-        yield InstabilityDetector(facts)
+        yield InstabilityDetector(facts, session.undecide)
         yield FlushedGradientDetector(facts)
         yield ScaleCollapseDetector(facts)
         yield LostUpdateDetector(facts, said)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 
-from .facts import LoopFacts
-from .rules import LOSS_SCALE_COLLAPSE
-from .shadow.scales import ScaleFacts, ScaleWatch
+from ..facts import LoopFacts
+from ..rules import LOSS_SCALE_COLLAPSE
+from ..shadow.scales import ScaleFacts, ScaleWatch
 
 __all__ = ["CollapseLimits", "ScaleCollapseDetector"]
 

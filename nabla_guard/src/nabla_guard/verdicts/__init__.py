@@ -1,0 +1,1 @@
+"""Detectors: pure decisions over the facts of a loop, one kind of fault per file."""
