@@ -7,6 +7,7 @@ gradient. It is used only when there are such parameters, and never together wit
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -161,7 +162,7 @@ class _CutMode(TorchFunctionMode):
         super().__init__()
         self.dead = dead
         self.left: dict[int, Cut] = {}
-        self._traces: dict[int, tuple[Tensor, _Trace]] = {}
+        self._traces: dict[int, tuple[weakref.ref[Tensor], _Trace]] = {}
         self._ended = False
 
     def end(self) -> None:
@@ -174,7 +175,7 @@ class _CutMode(TorchFunctionMode):
         if id(tensor) in self.dead:
             return {id(tensor): None}
         known = self._traces.get(id(tensor))
-        return {} if known is None else known[1]
+        return known[1] if known is not None and known[0]() is tensor else {}
 
     @hidden_from_compiler
     def __torch_function__(
@@ -211,7 +212,7 @@ class _CutMode(TorchFunctionMode):
             trace = {key: cut if known is None else known for key, known in trace.items()}
         for tensor in outputs:
             if id(tensor) not in self.dead:
-                self._traces[id(tensor)] = (tensor, trace)
+                self._traces[id(tensor)] = (weakref.ref(tensor), trace)
 
 
 def _louder(first: Cut | None, second: Cut | None) -> Cut | None:

@@ -8,6 +8,7 @@ outputs of a custom ``autograd.Function`` are not followed.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -68,8 +69,7 @@ _NOTHING = _Trace()
 
 @dataclass(slots=True)
 class _Step:
-    traces: dict[int, _Trace] = field(default_factory=dict)
-    kept: list[object] = field(default_factory=list)
+    traces: dict[int, tuple[weakref.ref[Tensor], _Trace]] = field(default_factory=dict)
     cuts: int = 0
 
 
@@ -133,9 +133,10 @@ class ValueTrace(TorchFunctionMode):
     # ------------------------------------------------------------------ private
     def _trace(self, tensor: Tensor) -> _Trace:
         known = self._step.traces.get(id(tensor))
-        if known is None and isinstance(tensor, Parameter):
-            known = _Trace(parameters=frozenset((id(tensor),)))
-        return known or _NOTHING
+        if known is not None and known[0]() is tensor:  # else the id belonged to another one
+            return known[1]
+        is_source = isinstance(tensor, Parameter)
+        return _Trace(parameters=frozenset((id(tensor),))) if is_source else _NOTHING
 
     def _see(
         self,
@@ -166,10 +167,8 @@ class ValueTrace(TorchFunctionMode):
             trace = _Trace(parameters=parameters, cuts=tuple(cuts.values())[:_MAX_CUTS])
             trace.copied = name in _COPIES
             self._parts(trace, name, output, inputs)
-            self._step.traces[id(output)] = trace
-        # an id must not be reused within the step; parameters live on, or may be let go
-        kept = [tensor for tensor in (*outputs, *inputs) if not isinstance(tensor, Parameter)]
-        self._step.kept.append(kept)
+            # activations must not live longer than they do without us
+            self._step.traces[id(output)] = (weakref.ref(output), trace)
 
     def _cut(self, name: str, parameters: frozenset[int], cuts: dict[int, ValueCut]) -> None:
         self._step.cuts += 1
