@@ -143,7 +143,9 @@ class LiveLoop:
         root.count(module, grad)
         if root.facts.parameters:
             if grad:
-                self.pending.traffic.add(root, args, kwargs, output)
+                traffic = self.pending.traffic
+                note = traffic.add if self.calm.quick is None else traffic.put_off
+                note(root, args, kwargs, output)
             if self.calm.on and (not grad or root.training is not module.training):
                 self.calm.attend()
             root.training = module.training
@@ -166,7 +168,7 @@ class LiveLoop:
         self._backwards += 1
         self.layers.backward_over()
         if self.calm.quick is not None:
-            self.calm.quick.written(self._loss(roots), self._backwards)
+            self.calm.quick.written(roots, self._backwards)
             return
         written = self.gradients.written()
         if self.gradients.groups:

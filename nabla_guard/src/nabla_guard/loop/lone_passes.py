@@ -2,13 +2,15 @@
 
 A loop that updates its weights by hand is judged after each backward pass, before its update: one
 read of the loss and of the norms of the gradients. Where a gradient scaler skips a step, only the
-loss before scaling is looked at: no smaller scale can repair a loss that is not finite itself.
+loss before scaling is looked at: no smaller scale can repair a loss that is not finite itself. One
+or two such steps are what a scaler is for; from the third in a row on the run does not recover.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,24 +32,42 @@ if TYPE_CHECKING:
     from .gradients import GradientRecord
     from .live import LiveLoop
 
-__all__ = ["LonePasses"]
+__all__ = ["LonePass", "LonePasses"]
 
 _MAX_FOUND = 8
+_IN_A_ROW = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LonePass:
+    """A bad pass that no step followed.
+
+    Attributes:
+        step: at which step of the loop, or which pass of a loop without steps.
+        numbers: what was not finite.
+        recovered: a scaler skipped the step, and the run went on with finite losses.
+    """
+
+    step: int
+    numbers: NumberFacts
+    recovered: bool = False
 
 
 class LonePasses(Watch):
     """Finds the first bad pass of those that no step of an optimizer follows.
 
     Attributes:
-        found: step and numbers of each first bad pass after a good one; a detector takes them out.
+        found: each first bad pass after a good one; a detector takes them out.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
-        self.found: list[tuple[int, NumberFacts]] = []
+        self.found: list[LonePass] = []
         self._passes = 0
         self._bad = False
         self._loss: Tensor | None = None
+        self._skipped: LonePass | None = None
+        self._in_a_row = 0
 
     @property
     def patient(self) -> frozenset[str]:
@@ -60,8 +80,9 @@ class LonePasses(Watch):
         patches.replace(torch.amp.GradScaler, "step", self._wrap_step)
 
     def stop(self) -> None:
-        """Let go of the loss."""
+        """Let go of the loss; what was skipped last may have been the end of the run."""
         self._loss = None
+        self._settle(recovered=True)
 
     def backward_ended(
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
@@ -85,7 +106,7 @@ class LonePasses(Watch):
                 gradient_count=len(grads),
                 findings=self._again([(name, parameter) for name, parameter, _ in grads]),
             )
-            self.found.append((index, numbers))
+            self.found.append(LonePass(step=index, numbers=numbers))
         self._bad = not finite
         INSTRUMENT.keeper.pass_ends()
 
@@ -138,15 +159,24 @@ class LonePasses(Watch):
         loss, self._loss = self._loss, None
         skipped = before >= 0 and self._steps_of(optimizer) == before
         value = float(loss) if skipped and loss is not None and can_read(loss) else 0.0
-        if math.isfinite(value) or self._bad or not isinstance(optimizer, torch.optim.Optimizer):
-            self._bad = not math.isfinite(value)
+        if math.isfinite(value) or not isinstance(optimizer, torch.optim.Optimizer):
+            self._settle(recovered=True)
+            self._in_a_row = 0
             return
-        self._bad = True
+        self._in_a_row += 1
         record = self.loop.book.get(optimizer, self.loop.scope.has_optimizer)
-        if record.judged:
-            self.found.append((self.loop.index + 1, self._skipped(record, value)))
+        if self._in_a_row == 1 and record.judged:
+            numbers = self._numbers(record, value)
+            self._skipped = LonePass(step=self.loop.coming, numbers=numbers, recovered=True)
+        elif self._in_a_row == _IN_A_ROW:
+            self._settle(recovered=False)
 
-    def _skipped(self, record: OptimizerRecord, loss: float) -> NumberFacts:
+    def _settle(self, *, recovered: bool) -> None:
+        skipped, self._skipped = self._skipped, None
+        if skipped is not None:
+            self.found.append(replace(skipped, recovered=recovered))
+
+    def _numbers(self, record: OptimizerRecord, loss: float) -> NumberFacts:
         named = [
             (found.facts.name, p) for found in record.records if (p := found.ref()) is not None
         ]

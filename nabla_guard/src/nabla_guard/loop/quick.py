@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..facts import Call, CallKind
-from .signals import joint_norm
+from .signals import is_ordinary, joint_norm
 
 if TYPE_CHECKING:
     from .book import OptimizerRecord
@@ -42,6 +42,7 @@ class QuickStep:
         "_group",
         "_log",
         "_loop",
+        "_losses",
         "_order",
         "_record",
         "_refs",
@@ -58,6 +59,7 @@ class QuickStep:
         self._count = len(group.members)
         self._size = len(record.records)
         self._log: list[int] = []
+        self._losses: list[float] = []
         self._versions = self._count_writes()
 
     @staticmethod
@@ -77,13 +79,13 @@ class QuickStep:
         leader = self._group.leader
         if leader.live:
             self._log.append(_CLEAR)
-            self._record.losses.clear()
+            self._losses.clear()
         if leader.live or leader.grad is not None:
             parameter = leader.ref()
             leader.adopt(None if parameter is None else parameter.grad)
 
-    def written(self, loss: Tensor | None, serial: int) -> None:
-        """A backward pass is over."""
+    def written(self, roots: Sequence[Tensor], serial: int) -> None:
+        """A backward pass is over; its loss is read at once, for a copy would cost more."""
         leader = self._group.leader
         parameter = leader.ref()
         grad = None if parameter is None else parameter.grad
@@ -93,7 +95,10 @@ class QuickStep:
         if not same or grad._version != leader.version:
             leader.written(grad, same)
             self._log.append(serial)
-            self._record.add_loss(loss)
+            if len(roots) == 1 and is_ordinary(roots[0]) and roots[0].numel() == 1:
+                pending = self._loop.pending
+                root = roots[0] if pending.scaled is None else pending.loss(roots[0])
+                self._losses.append(float(root.item()))
 
     def step(self, optimizer: Optimizer) -> bool:
         """Close a step that is like the ones before; return whether it is."""
@@ -113,6 +118,7 @@ class QuickStep:
         """The step is over."""
         self._record.end_step(index, self._group)
         self._log.clear()
+        self._losses.clear()
         self._versions = self._count_writes()
 
     def give_up(self) -> None:
@@ -121,7 +127,11 @@ class QuickStep:
         for entry in self._log:
             kind: CallKind = "write" if entry else "clear"
             calls.append(Call(kind=kind, parameters=self._count, backward=entry))
+        for loss in self._losses:
+            self._record.add_loss(torch.tensor(loss, dtype=torch.float64))
         self._log.clear()
+        self._losses.clear()
+        self._loop.pending.traffic.unpack()
 
     # ------------------------------------------------------------------ private
     def _rates(self, optimizer: Optimizer) -> tuple[float, ...]:
@@ -144,19 +154,14 @@ class QuickStep:
             if parameter is None or parameter._version != version:
                 return None
             grad = parameter.grad
-            if grad is None:
+            if grad is None or grad.requires_grad:  # of a backward with create_graph
                 return None
             grads.append(grad)
-        recording = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)  # torch.no_grad() costs as much as the reductions
+        total = sum(self._losses)
+        if not self._losses or not math.isfinite(total):
+            return None
         try:
             norm = joint_norm(grads)
-            losses = [loss.item() for loss in self._record.losses]
         except RuntimeError:  # sparse gradients all of a sudden
             return None
-        finally:
-            torch._C._set_grad_enabled(recording)
-        total = sum(losses)
-        if norm is None or not losses or not math.isfinite(total):
-            return None
-        return {"loss": total / len(losses), "grad_norm": norm}
+        return None if norm is None else {"loss": total / len(self._losses), "grad_norm": norm}

@@ -18,6 +18,8 @@ __all__ = ["Output", "Traffic"]
 _MAX_TENSORS = 16
 _KEPT_BYTES = 1 << 18
 
+_Call = tuple[RootRecord, tuple[object, ...], Mapping[str, object], object]
+
 Output = Tensor | tuple[Tensor, Tensor]
 """A small output itself, or minimum and maximum of a large one, reduced at once and not kept."""
 
@@ -35,6 +37,26 @@ class Traffic:
     inputs: list[tuple[RootRecord, str, Tensor]] = field(default_factory=list)
     outputs: list[tuple[RootRecord, str, Output]] = field(default_factory=list)
     complete: bool = True
+    _later: list[_Call] = field(default_factory=list)
+
+    def put_off(
+        self,
+        root: RootRecord,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        output: object,
+    ) -> None:
+        """Note one call as it is: most steps end before anybody asks for its tensors."""
+        if len(self._later) < _MAX_TENSORS:
+            self._later.append((root, args, kwargs, output))
+        else:
+            self.complete = False
+
+    def unpack(self) -> None:
+        """Note the calls that were put off."""
+        later, self._later = self._later, []
+        for call in later:
+            self.add(*call)
 
     def add(
         self,
@@ -66,6 +88,7 @@ class Traffic:
         """Forget everything, so that no batch is kept past its step."""
         self.inputs.clear()
         self.outputs.clear()
+        self._later.clear()
         self.complete = True
 
     def odd_inputs(self) -> tuple[TensorFault, ...]:

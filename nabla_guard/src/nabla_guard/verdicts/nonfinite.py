@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from nabla_core.detector import Detector
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.severity import Severity
 
 from ..facts import LoopFacts, LoopSource, NumberFacts, Place, TensorFault
 from ..origin.explain import explained, follows
@@ -81,8 +82,10 @@ class NonFiniteDetector:
     def _lonely(self, lone: LonePasses) -> Iterator[Issue]:
         """Judge bad passes that no step followed."""
         found, lone.found = lone.found, []
-        for step, numbers in found:
-            yield self._verdict(numbers, step)
+        for bad in found:
+            issue = self._verdict(bad.numbers, bad.step)
+            # skipping a step is what a scaler is for: nothing was lost
+            yield replace(issue, severity=Severity.INFO) if bad.recovered else issue
 
     def finish(self) -> Iterator[Issue]:
         """Judge what the last step left in the parameters, and passes without a step."""
