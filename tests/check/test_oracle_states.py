@@ -115,6 +115,12 @@ def test_faults_of_a_wide_operator_with_kinks_are_found(faults, function, wrong)
     assert "CHK201" in faults(function(forward, backward), [x.requires_grad_()])
 
 
+def test_gradients_near_the_largest_number_are_not_scaled_up(check):
+    x = torch.tensor([704.0, 1.0, 800.0], dtype=torch.float64, requires_grad=True)
+
+    assert check(torch.exp, [x]).passed
+
+
 @pytest.mark.parametrize("factor", [2.0, -1.0])
 def test_wrong_gradient_on_a_kink_is_found_nearby(check, function, factor):
     def forward(ctx, x):

@@ -27,6 +27,7 @@ from .linearity import nonlinear, refuses_layout, wrong_layout
 __all__ = ["random_generators", "repeat_backward", "repeat_forward"]
 
 _SCALE = -1024.0
+_HEADROOM = 2.0**10  # sums inside a backward are larger than what comes out of it
 _MORE_SEEDS = 8
 _VERSION_ERROR = "modified by an inplace operation"
 _VIEW_ERROR = "has been modified inplace"
@@ -54,7 +55,7 @@ def repeat_backward(exam: Examination) -> Iterator[Issue]:
     if exam.reference is not None and exam.own_derivatives:
         _call_elsewhere(exam)
     try:
-        again = yield from _strided(exam)
+        again = yield from _strided(exam, _scale_for(base.gradient_copies))
     except OperatorRaised as raised:
         yield _cannot_repeat(exam, raised)
         return
@@ -62,14 +63,15 @@ def repeat_backward(exam: Examination) -> Iterator[Issue]:
     if _first_difference(base.gradient_copies, again) is None:
         yield from _workspace(exam)
         return
-    dense = _pull(exam, base.outputs, _SCALE)
+    scale = _scale_for(base.gradient_copies)
+    dense = _pull(exam, base.outputs, scale)
     if _first_difference(base.gradient_copies, dense) is None:
         yield from wrong_layout(exam, again, base.gradient_copies, "strided")
         return
     second = _pull(exam, base.outputs, 1.0)
     which = _first_difference(base.gradient_copies, second)
     if which is None:
-        yield from nonlinear(exam, dense, base.gradient_copies, f"scaled by {_SCALE:g}")
+        yield from nonlinear(exam, dense, base.gradient_copies, f"scaled by {scale:g}")
         return
     third = _pull(exam, base.outputs, 1.0)
     steady = _first_difference(second, third) is None
@@ -98,15 +100,22 @@ def _call_elsewhere(exam: Examination) -> None:
     exam.candidate.values_at(points, ())
 
 
-def _strided(exam: Examination) -> Generator[Issue, None, Gradients]:
+def _strided(exam: Examination, scale: float) -> Generator[Issue, None, Gradients]:
     """Scale and change the memory layout at once; without the layout where that is refused."""
     try:
-        return _pull(exam, exam.baseline.outputs, _SCALE, "strided")
+        return _pull(exam, exam.baseline.outputs, scale, "strided")
     except OperatorRaised as raised:
         if _VERSION_ERROR in str(raised.error) or not refuses_layout(raised):
             raise
         yield exam.note("strided incoming gradient", f"refused by {raised.summary}")
-    return _pull(exam, exam.baseline.outputs, _SCALE)
+    return _pull(exam, exam.baseline.outputs, scale)
+
+
+def _scale_for(gradients: Gradients) -> float:
+    """Return the factor for the cotangents; only the sign changes where more would overflow."""
+    found = [g for g in gradients if g is not None]
+    safe = all(largest(g) < torch.finfo(g.dtype).max / (_HEADROOM * -_SCALE) for g in found)
+    return _SCALE if safe else -1.0
 
 
 def _pull(
