@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -132,6 +133,8 @@ def _refuses(gradients: Sequence[torch.Tensor]) -> bool:
 
 def _by_cotangent(exam: Examination, weights: Values, found: _Second) -> Issue | None:
     """S is linear in u, so that <dS/du, u> must return S itself."""
+    if not math.isfinite(found.projection):
+        return None  # overflow: nothing to compare with
     got = inner(found.by_cotangent, exam.baseline.cotangents)
     limit = max(1e-9, exam.tolerance) * (abs(found.projection) + found.size) + 1e-300
     if abs(got - found.projection) <= limit:
