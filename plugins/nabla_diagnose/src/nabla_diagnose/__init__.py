@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .engine import lint as lint
     from .engine import lint_records as lint_records
+    from .judging import lint as lint
     from .options import DiagnoseOptions as DiagnoseOptions
     from .run_report import RunReport as RunReport
     from .watching import Run as Run
@@ -19,7 +19,7 @@ _HOMES = {
     "DiagnoseOptions": "options",
     "Run": "watching",
     "RunReport": "run_report",
-    "lint": "engine",
+    "lint": "judging",
     "lint_records": "engine",
     "watch": "watching",
 }

@@ -1,4 +1,4 @@
-"""``nabla.lint``: judge a finished run by its records."""
+"""Judges a run by its records, in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nabla_core.config import Config
-from nabla_core.errors import UsageError
 from nabla_core.host import PluginHost, default_host
 from nabla_core.issue import Issue
 from nabla_core.layers import Layer, environment_layer, file_layer, find_file
@@ -16,7 +15,7 @@ from nabla_core.session import Session, SessionOptions
 from .run_report import RunReport
 from .source import LogSource
 
-__all__ = ["Hints", "RunSession", "lint", "lint_records", "run_config"]
+__all__ = ["Hints", "RunSession", "lint_records", "run_config"]
 
 Hints = Mapping[str, object]
 """What is declared about a run: keys of :class:`~nabla_diagnose.options.DiagnoseOptions`."""
@@ -100,36 +99,3 @@ def lint_records(
     for record in records:
         run.take(record)
     return run.finish()
-
-
-def lint(
-    source: str | Path | Iterable[StepRecord],
-    *,
-    hints: Hints | None = None,
-    mute: Iterable[str] = (),
-) -> RunReport:
-    """Judge a finished run by its log or its records.
-
-    Args:
-        source: a log, a folder of logs or a pattern, or the records of a run. Of several runs each
-            is judged apart; the report then holds a table of them.
-        hints: what is declared about the run: loss, classes, batch_size, accumulate,
-            planned_steps, optimizer, log_every.
-        mute: rules that are not wanted: IDs, names, prefixes or the codes of other tools.
-
-    Raises:
-        UsageError: the source is of the wrong type.
-        InputError: there is no log, or it cannot be read, or holds no loss.
-        ConfigError: a hint is unknown or of the wrong type.
-    """
-    config = run_config(default_host(), hints, mute)
-    if isinstance(source, (str, Path)):
-        from .combining import lint_path
-        from .linting import LintRequest
-
-        return lint_path(str(source), LintRequest(config=config))
-    if not isinstance(source, Iterable):
-        raise UsageError(
-            f"lint({type(source).__name__}): needs the path of a log, or records of its steps"
-        )
-    return lint_records(source, config=config)

@@ -49,6 +49,6 @@ def nabla_readers() -> Iterable[Reader]:
 @hookimpl
 def nabla_detectors(session: Session) -> Iterable[Detector]:
     """Make the detector of a session."""
-    from .detector import detectors_for  # only when a session starts
+    from .detectors import detectors_for  # only when a session starts
 
     return detectors_for(session)
