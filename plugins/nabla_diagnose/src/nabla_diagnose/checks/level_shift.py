@@ -144,7 +144,7 @@ class LevelShiftCheck(Check):
         update = chart.update or 0.0
         what = f"the loss left its level of {self._level:.4g}"
         if update > _DESTRUCTIVE:
-            what = f"a step changed {update:.2g} of the parameters (limit {_DESTRUCTIVE})"
+            what = f"a step changed the parameters by {update:.0%} (limit {_DESTRUCTIVE:.0%})"
         self._told = True
         yield verdict(
             LR_JUMP,

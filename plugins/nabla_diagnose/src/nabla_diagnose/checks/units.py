@@ -65,8 +65,8 @@ class UnitsCheck(LayerCheck):
             DEAD_UNITS,
             chart,
             Finding(
-                message=f"{share:.3g} of the units of {layer} are zero for every sample (limit "
-                f"{_DEAD}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
+                message=f"{share:.0%} of the units of {layer} are zero for every sample (limit "
+                f"{_DEAD:.0%}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
                 onset=since,
                 where=source,
                 confidence=0.95,
@@ -116,8 +116,8 @@ def _saturated(chart: Chart, table: LayerTable, layer: str, since: Moment) -> Is
         SATURATED_UNITS,
         chart,
         Finding(
-            message=f"{share:.3g} of the outputs of {layer} sit at the end of its range (limit "
-            f"{_SATURATED}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
+            message=f"{share:.0%} of the outputs of {layer} sit at the end of its range (limit "
+            f"{_SATURATED:.0%}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
             onset=since,
             where=table.source_of(layer),
             evidence={
