@@ -163,6 +163,20 @@ def test_calm_loops_survive_changes(change, monkeypatch):
     assert report.issues == () and not report.problems
 
 
+def test_a_loop_that_is_entered_again_goes_on_calmly():
+    program = Program()
+    monitor = guard(program.model, optimizer=program.optimizer)
+    for _ in range(3):
+        with monitor:
+            program.run(12)
+            assert monitor.session.source.calm.on
+        program.run(5)  # unwatched
+    with monitor:
+        program.run(2)
+        assert monitor.session.source.calm.on
+    assert monitor.report().issues == ()
+
+
 def test_alternating_optimizers_are_calm_and_healthy():
     torch.manual_seed(0)
     body, critic = nn.Linear(4, 4), nn.Linear(4, 1)

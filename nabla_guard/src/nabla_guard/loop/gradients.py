@@ -79,6 +79,12 @@ class GradientRecord:
         self.used = -1
         self.live = self.carried = self.wrote = False
 
+    def resume(self, parameter: Tensor) -> None:
+        """Take everything as it is after a pause; a gradient that is there was written."""
+        self.adopt(parameter.grad)
+        self.live = parameter.grad is not None
+        self.data_version = parameter._version
+
     def written(self, grad: Tensor, same: bool) -> None:
         """Note that a backward wrote ``grad``."""
         if not self.wrote:
@@ -211,6 +217,13 @@ class GradientTable:
     def only_leaders(self) -> bool:
         """Whether, while the loop is calm, every parameter that takes part is in a group."""
         return len(self._watched) == len(self.groups)
+
+    def resume(self) -> None:
+        """Take all parameters as they are: the loop is watched again after a pause."""
+        for record in self:
+            parameter = record.ref()
+            if parameter is not None:
+                record.resume(parameter)
 
     def wake(self) -> None:
         """Look at every record again; they are brought up to date."""

@@ -118,6 +118,7 @@ class LiveLoop:
             self.explainer.arm(self.session)
         self.watches.start()
         self.calm.interrupt()  # entered again, a loop goes on as before if nothing has changed
+        self.gradients.resume()
         chosen = self.scope.chosen
         for optimizer in chosen:
             self._optimizer(optimizer)
