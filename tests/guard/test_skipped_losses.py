@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from nabla_guard import guard
 
 
-def severities(bad, steps=14):
+def severities(bad, steps=14, factor=math.inf):
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
@@ -21,7 +21,7 @@ def severities(bad, steps=14):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x), x[:, :3].argmax(-1))
             if step in bad:
-                loss = loss * math.inf
+                loss = loss * factor
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
@@ -36,6 +36,10 @@ def test_one_or_two_skipped_steps_are_information(bad):
 
 def test_three_skipped_steps_in_a_row_are_a_fault():
     assert severities({5, 6, 7, 8}) == [("NUM103", "high", 5)]
+
+
+def test_a_loss_that_is_nan_is_a_fault_at_once():
+    assert severities({5}, factor=math.nan) == [("NUM103", "high", 5)]
 
 
 def test_every_bad_stretch_that_recovers_is_one_note():

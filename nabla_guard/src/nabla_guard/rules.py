@@ -34,8 +34,8 @@ _FIRST_ONLY = (
     "code and hooks running once more (their prints are muted, Python counters put back). Where it "
     "cannot be executed again, the evidence says why and the phase is decided by exclusion. What a "
     "NaN leads to later is not reported again. Steps that a gradient scaler skips are judged only "
-    "when the loss before scaling is itself not finite, as information if fewer than three are "
-    "skipped in a row."
+    "when the loss before scaling is itself not finite: as information if it is infinite and fewer "
+    "than three are skipped in a row."
 )
 
 NON_FINITE_FORWARD = Rule(

@@ -3,7 +3,8 @@
 A loop that updates its weights by hand is judged after each backward pass, before its update: one
 read of the loss and of the norms of the gradients. Where a gradient scaler skips a step, only the
 loss before scaling is looked at: no smaller scale can repair a loss that is not finite itself. One
-or two such steps are what a scaler is for; from the third in a row on the run does not recover.
+or two overflows are what a scaler is for; a NaN is not, and from the third in a row on the run does
+not recover.
 """
 
 from __future__ import annotations
@@ -168,6 +169,8 @@ class LonePasses(Watch):
         if self._in_a_row == 1 and record.judged:
             numbers = self._numbers(record, value)
             self._skipped = LonePass(step=self.loop.coming, numbers=numbers, recovered=True)
+            if math.isnan(value):
+                self._settle(recovered=False)
         elif self._in_a_row == _IN_A_ROW:
             self._settle(recovered=False)
 
