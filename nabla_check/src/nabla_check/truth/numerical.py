@@ -12,7 +12,7 @@ from ..examination import Baseline, Examination
 from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, Values
 from ..wording.compare import is_finite
-from .oracle import WIDE, Curve, Verdict, glance, judge
+from .oracle import FINE, WIDE, Curve, Verdict, glance, judge, judge_by_the_way
 from .products import normal_like, projection, size_of, steps_for
 from .resolution import Resolution
 from .slopes import has_slopes, is_smooth
@@ -61,7 +61,7 @@ def curve_along(
 def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
     """Return the oracle's resolution with the user's first step, if he gave one.
 
-    ``brief`` keeps the first two or three step sizes, for points that are only tried by the way.
+    ``brief`` keeps three step sizes, for points that are only tried by the way.
 
     Raises:
         RuntimeError: the precision has no numerical oracle; the caller must ask first.
@@ -70,8 +70,7 @@ def ladder_of(exam: Examination, *, brief: bool = False) -> Resolution:
         raise RuntimeError("no numerical derivative in this precision")
     first = exam.options.finite_difference_epsilon
     ladder = exam.resolution.ladder if first is None else (first, *exam.resolution.ladder)
-    wide = sum(value.numel() for value in exam.baseline.values) > WIDE
-    return replace(exam.resolution, ladder=ladder[: 2 if wide else 3] if brief else ladder)
+    return replace(exam.resolution, ladder=ladder[:3] if brief else ladder)
 
 
 def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> Verdict | None:
@@ -81,7 +80,9 @@ def judge_point(exam: Examination, point: Baseline, *, brief: bool = False) -> V
     if not math.isfinite(scale) and not all(g is None or is_finite(g) for g in point.gradients):
         return None
     curve = curve_along(exam, point, directions)
-    return judge(curve, analytic, scale, ladder_of(exam, brief=brief))
+    ladder = ladder_of(exam, brief=brief)
+    wide = brief and curve.width > WIDE and ladder.unit < FINE
+    return (judge_by_the_way if wide else judge)(curve, analytic, scale, ladder)
 
 
 def passes_at_a_glance(exam: Examination, point: Baseline) -> bool:

@@ -19,12 +19,14 @@ from .products import as_vector
 from .resolution import Resolution
 
 __all__ = [
+    "FINE",
     "WIDE",
     "Curve",
     "State",
     "Verdict",
     "glance",
     "judge",
+    "judge_by_the_way",
 ]
 
 State = Literal["agrees", "differs", "kink", "undecided"]
@@ -117,6 +119,9 @@ _TRUST = 1e3
 """Up to this many times what was measured, the analytic value sets the scale of sharpness."""
 
 
+FINE = 1e-12
+"""Unit roundoff below which tiny steps can be measured: that of float64."""
+
 WIDE = 2**16
 """Elements from which on a direction is wide, and every evaluation is dear."""
 
@@ -137,6 +142,19 @@ class _Estimate:
 _NOTHING = _Estimate(math.nan, math.nan, math.inf, math.nan, 0.0)
 
 
+def judge_by_the_way(
+    curve: Curve, analytic: float, scale: float, resolution: Resolution
+) -> Verdict:
+    """:func:`judge` with few evaluations of a wide direction; more is left undecided."""
+    scale = scale if math.isfinite(scale) else 0.0
+    step, limit = resolution.ladder[1], resolution.tolerance * scale
+    first = curve.central(step)
+    if abs(analytic - first) <= limit:
+        return Verdict(state="agrees", analytic=analytic, numeric=first, bar=limit, step=step)
+    verdict = _between_kinks(curve, analytic, scale)
+    return _verdict("undecided", analytic, _NOTHING) if verdict is None else verdict
+
+
 def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -> Verdict:
     """Judge one analytic directional derivative.
 
@@ -154,7 +172,7 @@ def judge(curve: Curve, analytic: float, scale: float, resolution: Resolution) -
     if abs(analytic - first) <= limit:  # true for all but steep or noisy functions
         step = resolution.ladder[1]
         return Verdict(state="agrees", analytic=analytic, numeric=first, bar=limit, step=step)
-    if curve.width > WIDE and resolution.unit < 1e-12:
+    if curve.width > WIDE and resolution.unit < FINE:
         verdict = _between_kinks(curve, analytic, scale)
         if verdict is not None:
             return verdict
