@@ -7,7 +7,6 @@ there before is undone at the end.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from torch.nn import Module
 from ..loop.exact import tensors_in
 from ..taps.place import Line
 from .ambient import all_generators_kept
+from .as_it_ran import eager, thawed, training
 from .births import BirthMode
 from .findings import Findings, Source
 from .kept import Kept
@@ -38,7 +38,7 @@ from .parts import (
 from .reach import ReadOnce, functions_of, reach_kept
 from .sites import Sites
 from .states import FINITE
-from .tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, leaves
 from .undo import UndoLog, attributes_kept, buffers_swapped, gradients_kept, muted, own_modes_off
 
 __all__ = ["execute_again"]
@@ -117,7 +117,7 @@ class _Replay:
             stack.enter_context(buffers_swapped(kept))
             stack.enter_context(gradients_kept(self._leaves(roots)))
             stack.callback(self._undo.restore)
-            stack.enter_context(_eager())
+            stack.enter_context(eager())
             stack.enter_context(self._sites.followed())
             self._declare_all(roots)
             yield
@@ -219,7 +219,7 @@ class _Replay:
         self._check(entry)
         if entry.generators is not None:
             entry.generators.restore()
-        with _training(module, entry.training):
+        with training(module, entry.training):
             return module(*self._arguments(entry), **self._named(entry))
 
     def _check(self, entry: CallEntry) -> None:
@@ -273,21 +273,7 @@ class _Replay:
         return {name: self._thaw(value) for name, value in entry.kwargs.items()}
 
     def _thaw(self, value: object) -> object:
-        if isinstance(value, Made):
-            known = self._made.get(value.entry)
-            if known is None or value.index >= len(known):
-                raise Missing("the loss uses something that was computed before this step")
-            return known[value.index]
-        if isinstance(value, Outside):
-            return self._outside(value)
-        kind = type(value)
-        if isinstance(value, list) and kind is list:
-            return [self._thaw(item) for item in value]
-        if isinstance(value, tuple) and kind is tuple:
-            return tuple([self._thaw(item) for item in value])
-        if isinstance(value, dict) and kind is dict:
-            return {key: self._thaw(item) for key, item in value.items()}
-        return value
+        return thawed(value, self._made, self._outside, Missing)
 
     def _outside(self, value: Outside) -> Tensor:
         tensor = value.tensor
@@ -304,28 +290,3 @@ class _Replay:
 
 def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
-
-
-@contextmanager
-def _training(module: Module, training: bool) -> Iterator[None]:
-    """Run the block with the training flag that the call had, if it was changed since."""
-    if module.training == training:
-        yield
-        return
-    flags = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag
-
-
-@contextmanager
-def _eager() -> Iterator[None]:
-    """Run compiled models as they were written, where anything was compiled at all."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield

@@ -7,7 +7,6 @@ the same; what a forward pass leaves in buffers, attributes and plain Python sta
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -19,6 +18,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from ..origin.ambient import all_generators_kept
+from ..origin.as_it_ran import eager, thawed, training
 from ..origin.kept import Kept
 from ..origin.reach import functions_of, reach_kept
 from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
@@ -114,7 +114,7 @@ class Step:
         if generators is not None:
             generators.restore()
         if isinstance(entry, CallEntry):
-            with _training(entry.module, entry.training):
+            with training(entry.module, entry.training):
                 outcome = entry.module(*args, **named)
         elif isinstance(entry, OpEntry):
             outcome = entry.function(*args, **named)
@@ -139,7 +139,7 @@ class Step:
                 stack.enter_context(buffers_swapped(kept))
                 stack.enter_context(gradients_kept(parameters))
                 stack.callback(undo.restore)
-                stack.enter_context(_eager())
+                stack.enter_context(eager())
                 yield
         finally:
             self._kept.replaying = False
@@ -158,21 +158,12 @@ class Step:
         return kept + rest
 
     def _thaw(self, value: object) -> object:
-        if isinstance(value, Made):
-            known = self._made.get(value.entry)
-            if known is None or value.index >= len(known):
-                raise CannotExecute("the loss uses something that was computed before this step")
-            return known[value.index]
-        if isinstance(value, Outside):
-            return value.tensor.detach() if value.cut else value.tensor
-        kind = type(value)
-        if isinstance(value, list) and kind is list:
-            return [self._thaw(item) for item in value]
-        if isinstance(value, tuple) and kind is tuple:
-            return tuple([self._thaw(item) for item in value])
-        if isinstance(value, dict) and kind is dict:
-            return {key: self._thaw(item) for key, item in value.items()}
-        return value
+        return thawed(value, self._made, _unlinked, CannotExecute)
+
+
+def _unlinked(outside: Outside) -> Tensor:
+    """The tensor, without the graph that nobody knows."""
+    return outside.tensor.detach() if outside.cut else outside.tensor
 
 
 def _module(entry: Entry) -> Module | None:
@@ -232,28 +223,3 @@ def _entries_in(value: object) -> Iterator[int]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _entries_in(item)
-
-
-@contextmanager
-def _training(module: Module, training: bool) -> Iterator[None]:
-    """Run the block with the training flag that the call had, if it was changed since."""
-    if module.training == training:
-        yield
-        return
-    flags = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag
-
-
-@contextmanager
-def _eager() -> Iterator[None]:
-    """Run compiled models as they were written, where anything was compiled at all."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
