@@ -22,7 +22,7 @@ from nabla_core.session import Session, SessionOptions
 from .arming import arm, not_held
 from .deep.sites import OpRange
 from .loop.live import LiveLoop
-from .loop.scope import Scope
+from .loop.scope import Scope, chosen_optimizers
 from .observation import observed
 from .options import GuardArguments, GuardOptions, Mode, bind_options
 from .shadow.watch import ShadowWatch
@@ -184,7 +184,7 @@ def guard(
             f"guard(model={type(model).__name__}): needs a torch.nn.Module; "
             "leave it out to watch every module"
         )
-    optimizers = _optimizers(optimizer)
+    optimizers = chosen_optimizers(optimizer, "guard")
     host = default_host()
     config = Config.discover(host)
     known = config.options(GuardOptions) if GuardOptions in host.options.values() else None
@@ -196,25 +196,3 @@ def guard(
     )
     session = Session(host=host, config=config, options=limits)
     return Monitor(session, Scope(model, optimizers), bound)
-
-
-def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
-    """Return the optimizers as a tuple.
-
-    Raises:
-        UsageError: one of them is no optimizer.
-    """
-    if given is None:
-        return ()
-    if isinstance(given, Optimizer) or not isinstance(given, Iterable):
-        chosen: tuple[object, ...] = (given,)
-    else:
-        chosen = tuple(given)
-    optimizers = tuple(found for found in chosen if isinstance(found, Optimizer))
-    for found in chosen:
-        if not isinstance(found, Optimizer):
-            raise UsageError(
-                f"guard(optimizer={type(found).__name__}): needs a torch.optim.Optimizer, or "
-                "several"
-            )
-    return optimizers

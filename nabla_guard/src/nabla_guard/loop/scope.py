@@ -8,9 +8,38 @@ from collections.abc import Iterable
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from nabla_core.errors import UsageError
+
 from ..taps.optimizers import parameters_of
 
-__all__ = ["Scope"]
+__all__ = ["Scope", "chosen_optimizers"]
+
+
+def chosen_optimizers(
+    given: Optimizer | Iterable[Optimizer] | None, call: str
+) -> tuple[Optimizer, ...]:
+    """Return the optimizers that a person gave, as a tuple.
+
+    Args:
+        given: one, several, or none.
+        call: the function they were given to, for the message.
+
+    Raises:
+        UsageError: one of them is no optimizer.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, Optimizer) or not isinstance(given, Iterable):
+        chosen: tuple[object, ...] = (given,)
+    else:
+        chosen = tuple(given)
+    for found in chosen:
+        if not isinstance(found, Optimizer):
+            raise UsageError(
+                f"{call}(optimizer={type(found).__name__}): needs a torch.optim.Optimizer, or "
+                "several"
+            )
+    return tuple(found for found in chosen if isinstance(found, Optimizer))
 
 
 class Scope:

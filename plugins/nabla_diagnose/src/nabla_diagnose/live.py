@@ -13,7 +13,7 @@ from nabla_core.host import default_host
 from nabla_core.issue import Issue
 from nabla_core.session import Session, SessionOptions
 from nabla_guard.loop.live import LiveLoop
-from nabla_guard.loop.scope import Scope
+from nabla_guard.loop.scope import Scope, chosen_optimizers
 from nabla_guard.taps.instrument import INSTRUMENT
 
 from .live_detector import LiveDetector
@@ -59,7 +59,7 @@ class LiveSession:
             raise UsageError(f"watch({type(model).__name__}): needs a torch.nn.Module, or nothing")
         options = SessionOptions(command="nabla.watch")
         self.session = Session(host=default_host(), config=config, options=options)
-        self._loop = ProbedLoop(self.session, Scope(model, _all(optimizers)))
+        self._loop = ProbedLoop(self.session, Scope(model, chosen_optimizers(optimizers, "watch")))
         self._detector: LiveDetector | None = None
         self._open = True
         self._report: RunReport | None = None
@@ -106,21 +106,3 @@ class LiveSession:
                 probe = self._loop.facts.gather(LayerProbe)
                 probe.follow(model, every)
                 detector.use(probe)
-
-
-def _all(given: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
-    """Return the optimizers as a tuple.
-
-    Raises:
-        UsageError: one of them is no optimizer.
-    """
-    if given is None:
-        return ()
-    chosen = (given,) if isinstance(given, Optimizer) else tuple(given)
-    for found in chosen:
-        if not isinstance(found, Optimizer):
-            raise UsageError(
-                f"watch(optimizer={type(found).__name__}): needs a torch.optim.Optimizer, or "
-                "several"
-            )
-    return chosen
