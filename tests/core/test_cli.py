@@ -246,3 +246,39 @@ def test_rule_pages_are_written(capsys, tmp_path):
     assert run_shell(["rules", "--prefix", "NAB", "--write-docs", "pages"]) == 0
     assert "| [NAB001](NAB001.md) |" in (tmp_path / "pages" / "README.md").read_text()
     assert "## When it is silent or wrong" in (tmp_path / "pages" / "NAB001.md").read_text()
+
+
+_RUN_STORE = """
+from nabla_core.declarations import RunList
+from nabla_core.runs import RunTable
+
+
+@hookimpl
+def nabla_run_lists():
+    return [RunList(name="measured", target=__name__ + ":listed", summary="Measured runs.")]
+
+
+def listed(request):
+    rows = ["first run", "second run"][-request.last :]
+    return RunTable(lines=tuple(rows), records=tuple({"run": row} for row in rows))
+"""
+
+
+def test_runs_asks_every_store_of_runs(capsys, monkeypatch, write_plugin):
+    from nabla_core import host
+
+    monkeypatch.setattr(host, "find_plugins", lambda: (write_plugin("measured", _RUN_STORE),))
+
+    assert run_shell(["runs"]) == 0
+    assert capsys.readouterr().out == "measured\n  first run\n  second run\n"
+    assert run_shell(["runs", "--last", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"measured": [{"run": "second run"}]}
+
+
+def test_runs_without_a_store_says_who_keeps_runs(capsys, monkeypatch):
+    from nabla_core import host
+
+    monkeypatch.setattr(host, "find_plugins", tuple)
+
+    assert run_shell(["runs"]) == 2
+    assert "nabla[diagnose]" in capsys.readouterr().err

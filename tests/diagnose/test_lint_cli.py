@@ -1,4 +1,4 @@
-"""``nabla lint`` and ``nabla runs`` as a person runs them."""
+"""``nabla lint``, and ``nabla runs`` after it, as a person runs them."""
 
 import json
 import math
@@ -178,8 +178,9 @@ def test_runs_are_remembered_and_compared(shell, logged):
 
     code, out, _ = shell("runs", "--last", "2")
     assert code == 0
-    assert len(out.splitlines()) == 3
-    assert len(json.loads(shell("runs", "--json")[1])) == 7
+    section = out.split("judged\n")[1].split("\n\n")[0]
+    assert len(section.splitlines()) == 3
+    assert len(json.loads(shell("runs", "--json")[1])["judged"]) == 7
 
 
 def test_no_history_is_kept_when_it_is_not_wanted(shell, logged, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .errors import PluginError
 
-__all__ = ["Adapter", "Command", "Reader", "Reporter", "Sink", "Target"]
+__all__ = ["Adapter", "Command", "Reader", "Reporter", "RunList", "Sink", "Target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +86,11 @@ class Sink(Target):
     """A tracker of issues; the target is ``open(options) -> Callable[[Issue], None]``."""
 
     requires: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList(Target):
+    """A store of runs for ``nabla runs``; the target is ``list_runs(request) -> RunTable``.
+
+    The name is the heading under which its runs are shown. The types are in ``nabla_core.runs``.
+    """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from .declarations import Adapter, Command, Reader, Reporter, Sink
+    from .declarations import Adapter, Command, Reader, Reporter, RunList, Sink
     from .detector import Detector, Signal, StateProvider
     from .issue import Issue
     from .report import Cause, Report, Section
@@ -65,6 +65,11 @@ def nabla_adapters() -> Iterable[Adapter]:
 @hookspec
 def nabla_sinks() -> Iterable[Sink]:
     """Declare trackers that can receive issues. At load."""
+
+
+@hookspec
+def nabla_run_lists() -> Iterable[RunList]:
+    """Declare stores whose runs ``nabla runs`` shows. At load."""
 
 
 @hookspec

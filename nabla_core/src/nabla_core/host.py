@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from . import hookspecs, rules
-from .declarations import Adapter, Command, Reader, Reporter, Sink
+from .declarations import Adapter, Command, Reader, Reporter, RunList, Sink
 from .discovery import FoundPlugin, find_plugins
 from .errors import PluginError
 from .issue import Issue
@@ -83,6 +83,11 @@ class PluginHost:
     def sinks(self) -> tuple[Sink, ...]:
         """Trackers."""
         return tuple(self.declared.sinks)
+
+    @property
+    def run_lists(self) -> tuple[RunList, ...]:
+        """Stores of runs."""
+        return tuple(self.declared.run_lists)
 
     @property
     def options(self) -> dict[str, type]:

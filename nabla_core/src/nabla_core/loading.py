@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
@@ -14,7 +14,7 @@ from typing import TypeVar
 import pluggy
 
 from . import __version__, hookspecs, rules
-from .declarations import Adapter, Command, Reader, Reporter, Sink
+from .declarations import Adapter, Command, Reader, Reporter, RunList, Sink
 from .discovery import FIRST_PARTY, FoundPlugin
 from .errors import PluginError, RuleCollisionError, RuleDefinitionError
 from .problem import Problem
@@ -51,11 +51,12 @@ class Declared:
     readers: list[Reader] = field(default_factory=list)
     adapters: list[Adapter] = field(default_factory=list)
     sinks: list[Sink] = field(default_factory=list)
+    run_lists: list[RunList] = field(default_factory=list)
 
     def extend(self, other: Declared) -> None:
         """Take in what another plugin declares."""
-        for name in ("options", "commands", "reporters", "readers", "adapters", "sinks"):
-            getattr(self, name).extend(getattr(other, name))
+        for kind in fields(self):
+            getattr(self, kind.name).extend(getattr(other, kind.name))
 
 
 def load_plugin(
@@ -176,6 +177,7 @@ def _declared(plugin: FoundPlugin, hooks: tuple[str, ...], module: ModuleType) -
         readers=_items(hooks, module, "nabla_readers", Reader),
         adapters=_items(hooks, module, "nabla_adapters", Adapter),
         sinks=_items(hooks, module, "nabla_sinks", Sink),
+        run_lists=_items(hooks, module, "nabla_run_lists", RunList),
     )
     if "nabla_options" in hooks:
         answer = _ask(module, "nabla_options")

@@ -29,6 +29,11 @@ COMMANDS = (
         summary="Show a stored report, in any format.",
     ),
     Command(
+        name="runs",
+        target="nabla_core.cli.runs:runs",
+        summary="Show the runs that were judged or captured here.",
+    ),
+    Command(
         name="plugin",
         target="nabla_core.cli.new:plugin_group",
         summary="Start a new plugin.",

@@ -1,8 +1,7 @@
-"""``nabla lint`` and ``nabla runs``: judge logs, and show what was judged before."""
+"""``nabla lint``: judge logs."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from .linting import LintedRun, LintRequest
 
-__all__ = ["lint", "runs"]
+__all__ = ["lint"]
 
 EXIT_USAGE, EXIT_NOTHING_CHECKED = 2, 4
 
@@ -67,27 +66,6 @@ def lint(
         sections += explanations(report, request.state.host.registry)
     report = replace(report, sections=(*report.sections, *sections))
     return _exit_code(request.deliver(report), linted, failures)
-
-
-@click.command("runs")
-@click.option("--last", type=click.IntRange(min=1), default=20, help="How many runs; default 20.")
-@click.option("--all", "every", is_flag=True, help="Runs of all projects, not only of this one.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def runs(last: int, every: bool, as_json: bool) -> int:
-    """Show the runs that were judged in this folder, the latest last."""
-    from pathlib import Path
-
-    from .history.store import HistoryStore, project_of
-    from .history.table import table_lines
-
-    project = None if every else project_of(Path.cwd())
-    found = HistoryStore.here().load(project)[-last:]
-    if as_json:
-        click.echo(json.dumps([summary.to_dict() for summary in found], indent=1))
-        return 0
-    for line in table_lines(found):
-        click.echo(line)
-    return 0
 
 
 def _lint_request(

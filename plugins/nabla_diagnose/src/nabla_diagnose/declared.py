@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nabla_core.declarations import Command, Reader
+from nabla_core.declarations import Command, Reader, RunList
 
-__all__ = ["COMMANDS", "READERS"]
+__all__ = ["COMMANDS", "READERS", "RUN_LISTS"]
 
 COMMANDS = (
     Command(
@@ -12,10 +12,13 @@ COMMANDS = (
         target="nabla_diagnose.cli:lint",
         summary="Read training logs and say what broke.",
     ),
-    Command(
-        name="runs",
-        target="nabla_diagnose.cli:runs",
-        summary="Show the runs that were judged here.",
+)
+
+RUN_LISTS = (
+    RunList(
+        name="judged",
+        target="nabla_diagnose.history.table:list_runs",
+        summary="Runs that nabla lint judged.",
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nabla_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from nabla_core.declarations import Command, Reader
+    from nabla_core.declarations import Command, Reader, RunList
     from nabla_core.detector import Detector
     from nabla_core.rule import Rule
     from nabla_core.session import Session
@@ -32,7 +32,7 @@ def nabla_options() -> type:
 
 @hookimpl
 def nabla_commands() -> Iterable[Command]:
-    """Declare ``nabla lint`` and ``nabla runs``."""
+    """Declare ``nabla lint``."""
     from .declared import COMMANDS
 
     return COMMANDS
@@ -44,6 +44,14 @@ def nabla_readers() -> Iterable[Reader]:
     from .declared import READERS
 
     return READERS
+
+
+@hookimpl
+def nabla_run_lists() -> Iterable[RunList]:
+    """Let ``nabla runs`` show what was judged."""
+    from .declared import RUN_LISTS
+
+    return RUN_LISTS
 
 
 @hookimpl

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from nabla_core.runs import RunListRequest, RunTable
+
+from .store import HistoryStore, project_of
 from .summary import RunSummary
 
-__all__ = ["table_lines"]
+__all__ = ["list_runs", "table_lines"]
 
 _MAX_SOURCE = 44
+
+
+def list_runs(request: RunListRequest) -> RunTable:
+    """Return the runs that were judged in this folder."""
+    project = None if request.every else project_of(Path.cwd())
+    found = HistoryStore.here().load(project)[-request.last :]
+    return RunTable(lines=tuple(table_lines(found)), records=tuple(run.to_dict() for run in found))
 
 
 def table_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
