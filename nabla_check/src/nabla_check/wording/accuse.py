@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -86,7 +86,7 @@ def wrong_gradient(
 
 def mismatch(exam: Examination, name: str, found: Deviation, cause: Cause, basis: Basis) -> Issue:
     """Make the verdict on a wrong element with its cause."""
-    return exam.verdict(
+    issue = exam.verdict(
         BACKWARD_MISMATCH,
         f"Gradient of {describe(name, found)} by the {basis.truth}: {cause.text}{basis.tail}.",
         operand=name,
@@ -97,9 +97,9 @@ def mismatch(exam: Examination, name: str, found: Deviation, cause: Cause, basis
         index=str(list(found.index)),
         pattern=cause.pattern,
         cause=cause.text,
-        hint=cause.hint,
         truth=basis.truth,
     )
+    return replace(issue, suggestion=cause.hint)
 
 
 def _lost_slices(exam: Examination, point: Baseline, which: int) -> Cause | None:

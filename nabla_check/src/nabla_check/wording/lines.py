@@ -20,7 +20,7 @@ def issue_lines(issue: Issue) -> list[str]:
         text = str(issue.evidence.get(label, ""))
         if text and text not in issue.message:
             lines.append(shorten(f"    {label}: {text}"))
-    lines.append(shorten(f"    fix: {issue.evidence.get('hint', issue.suggestion)}"))
+    lines.append(shorten(f"    fix: {issue.suggestion}"))
     return lines
 
 
