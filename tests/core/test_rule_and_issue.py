@@ -92,3 +92,8 @@ def test_locations_and_quantities_read_well():
     place = Location(file="train.py", line=4, module="net.0", parameter="net.0.weight")
     assert str(place) == "train.py:4, module net.0, parameter net.0.weight"
     assert str(Quantity(value=8.1234567, unit="steps", limit=8.0)) == "8.12346 steps (limit 8)"
+
+
+def test_the_model_itself_is_a_place_with_a_name():
+    assert str(Location(module="", op="exp")) == "module (the whole model), op exp"
+    assert Location(module="").to_dict() == {"module": ""}

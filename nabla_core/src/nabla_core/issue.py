@@ -47,6 +47,8 @@ class Quantity:
         return text if self.limit is None else f"{text} (limit {self.limit:.6g})"
 
 
+_ROOT = "(the whole model)"
+
 Evidence = Quantity | float | int | str | bool
 """A piece of evidence: a measured quantity or a plain scalar, never a tensor."""
 
@@ -56,7 +58,7 @@ class Location:
     """A place in the model, in the source or in the data. Every part is optional.
 
     Attributes:
-        module: dotted path of the module inside the model.
+        module: dotted path of the module inside the model; empty for the model itself.
         parameter: dotted name of the parameter or argument.
         op: operator, e.g. ``"aten::exp"`` or the name of an ``autograd.Function``.
         file: source file, relative to the project where possible.
@@ -88,7 +90,7 @@ class Location:
         named = [
             f"{label} {value}"
             for label, value in (
-                ("module", self.module),
+                ("module", _ROOT if self.module == "" else self.module),
                 ("parameter", self.parameter),
                 ("op", self.op),
                 ("sample", self.sample),
