@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .issue import Issue
+from .issue import Issue, Location
 from .problem import Problem
 from .result import ResultMixin
 from .severity import Severity
@@ -56,9 +56,13 @@ class Cause:
     Attributes:
         rule: ID of a CAU rule.
         chain: fingerprints of issues, the origin first.
-        score: 0 to 1.
+        score: 0 to 1, to rank causes; no probability.
         statement: one sentence.
         tests: what would confirm it.
+        where: where it began.
+        step: when it began, a 0-based optimizer step.
+        supports: what speaks for it, one sentence each.
+        contradicts: what speaks against it, one sentence each.
     """
 
     rule: str
@@ -66,6 +70,10 @@ class Cause:
     score: float
     statement: str
     tests: tuple[str, ...] = ()
+    where: Location | None = None
+    step: int | None = None
+    supports: tuple[str, ...] = ()
+    contradicts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-safe mapping."""
@@ -75,6 +83,10 @@ class Cause:
             "score": self.score,
             "statement": self.statement,
             "tests": list(self.tests),
+            "where": None if self.where is None else self.where.to_dict(),
+            "step": self.step,
+            "supports": list(self.supports),
+            "contradicts": list(self.contradicts),
         }
 
 

@@ -155,12 +155,17 @@ def _allowed(table: Table) -> AllowedIssue:
 
 
 def _cause(table: Table) -> Cause:
+    place = table.get("where")
     return Cause(
         rule=_text(table, "rule"),
         chain=_texts(table, "chain"),
         score=_number(table.get("score", 0.0)),
         statement=_text(table, "statement"),
         tests=_texts(table, "tests"),
+        where=_location(place) if isinstance(place, dict) else None,
+        step=_whole(table.get("step")),
+        supports=_texts(table, "supports"),
+        contradicts=_texts(table, "contradicts"),
     )
 
 
