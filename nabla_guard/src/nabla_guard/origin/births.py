@@ -19,12 +19,19 @@ from nabla_core.issue import Phase
 from ..facts import TensorFault
 from ..loop.exact import fault_in
 from .findings import Birth, Source
-from .ledger import Ledger
+from .ledger import Ledger, Origin
 from .measure import mask_like, operands_at, range_of, sample_at
 from .sites import Site, Sites
 from .states import FINITE, INF, NAN, fresh_mask
 from .tape import leaves
-from .traits import can_overflow, is_meant, is_selection, name_of, writes
+from .traits import (
+    can_overflow,
+    is_lift,
+    is_meant,
+    is_selection,
+    name_of,
+    writes,
+)
 from .undo import UndoLog
 
 __all__ = ["BirthMode"]
@@ -60,6 +67,8 @@ class BirthMode(TorchDispatchMode):
         if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
         site = self._sites.here()
+        if is_lift(func):
+            return self._lift(func(*args, **kwargs))
         if func.is_view:
             return func(*args, **kwargs)  # shares the memory by which its descent is known
         call = self._begin(func, args, kwargs, site)
@@ -81,7 +90,8 @@ class BirthMode(TorchDispatchMode):
         self, op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], site: Site
     ) -> _Call:
         """Measure the inputs, before an op that works in place replaces them."""
-        inputs = list(leaves((args, kwargs)))
+        given = list(leaves((args, kwargs)))
+        inputs = [tensor for tensor in given if not self._is_number(tensor)]
         written = writes(op, args, kwargs)
         bad = [tensor for tensor in inputs if self._ledger.state(tensor)]
         for tensor in written:
@@ -95,6 +105,7 @@ class BirthMode(TorchDispatchMode):
             written=written,
             inputs=[_unwritten(tensor, written) for tensor in inputs],
             has_bad=bool(bad),
+            with_number=len(inputs) < len(given),
             worst=max((self._ledger.state(tensor) for tensor in bad), default=FINITE),
             fed=self._ledger.fed_by(inputs),
             parents=frozenset().union(*(self.descent(tensor, site) for tensor in bad)),
@@ -111,6 +122,8 @@ class BirthMode(TorchDispatchMode):
         if fault is None:
             return frozenset()
         phase: Phase = "parameter" if origin.source in ("parameter", "buffer") else "data"
+        if site is not None and origin.source == "constant":
+            phase = site.phase
         where = replace(
             site or Site(phase), phase=phase, node="", model=origin.model, line=origin.line
         )
@@ -124,12 +137,25 @@ class BirthMode(TorchDispatchMode):
         if fault is None:
             self._ledger.put(output, state, call.parents)
             return
-        constant = not call.in_backward and is_meant(
-            call.name, call.args, call.kwargs, has_nan=fault.nan > 0
-        )
+        has_nan = fault.nan > 0
+        meant = is_meant(call.name, call.args, call.kwargs, has_nan=has_nan)
+        constant = not call.in_backward and (meant or (call.with_number and not has_nan))
         source: Source = "constant" if constant else "op"
         births = self._add(call.site, source, call.name, output, fault, call)
         self._ledger.put(output, state, call.parents | births)
+
+    def _lift(self, outcome: object) -> object:
+        """``torch.tensor`` hands over what it made of Python numbers: a constant of the program.
+
+        A single one is part of the op that uses it, as in ``x[0] = float("nan")``.
+        """
+        origin = Origin("constant", "tensor", line=self._sites.here().line)
+        for tensor in leaves(outcome):
+            self._ledger.declare(tensor, origin)
+        return outcome
+
+    def _is_number(self, tensor: Tensor) -> bool:
+        return not tensor.dim() and self._ledger.origin(tensor).source == "constant"
 
     def _is_birth(self, call: _Call, output: Tensor, state: int) -> bool:
         if len(self.births) >= _MAX_BIRTHS:
@@ -241,6 +267,7 @@ class _Call:
     written: list[Tensor]
     inputs: list[Tensor]
     has_bad: bool
+    with_number: bool
     worst: int
     parents: frozenset[int]
     fed: frozenset[int]

@@ -38,6 +38,7 @@ class Origin:
 class _Known:
     ref: weakref.ref[Tensor]
     version: int
+    writes: int
     state: int
     births: frozenset[int]
 
@@ -50,6 +51,7 @@ class Ledger:
         self._storages: dict[int, frozenset[int]] = {}
         self._origins: dict[int, Origin] = {}
         self._fed: dict[int, frozenset[int]] = {}
+        self._writes: dict[int, int] = {}
 
     def declare(self, tensor: Tensor, origin: Origin) -> None:
         """Say what a tensor is that was there before; views of it count as itself."""
@@ -65,17 +67,23 @@ class Ledger:
     def state(self, tensor: Tensor) -> int:
         """Return how bad a tensor is, measured unless it is known and unchanged."""
         known = self._known.get(id(tensor))
-        if known is not None and known.ref() is tensor and known.version == _version(tensor):
+        if known is not None and known.ref() is tensor and self._is_current(known, tensor):
             return known.state
         state = state_of(tensor)
         if state == FINITE:
-            self._known[id(tensor)] = _entry(tensor, state, frozenset())
+            self._known[id(tensor)] = self._entry(tensor, state, frozenset())
         return state
 
     def forget(self, written: Iterable[Tensor]) -> None:
-        """Measure these again: an op wrote to them, and counts that only after it has returned."""
+        """Measure these again: an op wrote to them, and counts that only after it has returned.
+
+        So is whatever shares their memory: a write through ``.data`` changes no other version.
+        """
         for tensor in written:
             self._known.pop(id(tensor), None)
+            key = _storage(tensor)
+            if key is not None:
+                self._writes[key] = self._writes.get(key, 0) + 1
 
     def births(self, tensor: Tensor) -> frozenset[int] | None:
         """Return the births that a bad tensor descends from; ``None`` when it is not known."""
@@ -104,13 +112,18 @@ class Ledger:
 
     def put(self, tensor: Tensor, state: int, births: frozenset[int]) -> None:
         """Note state and descent of a tensor."""
-        self._known[id(tensor)] = _entry(tensor, state, births)
+        self._known[id(tensor)] = self._entry(tensor, state, births)
         if births and (key := _storage(tensor)) is not None:
             self._storages[key] = births
 
+    def _entry(self, tensor: Tensor, state: int, births: frozenset[int]) -> _Known:
+        writes = self._writes.get(_storage(tensor) or 0, 0)
+        return _Known(weakref.ref(tensor), _version(tensor), writes, state, births)
 
-def _entry(tensor: Tensor, state: int, births: frozenset[int]) -> _Known:
-    return _Known(weakref.ref(tensor), _version(tensor), state, births)
+    def _is_current(self, known: _Known, tensor: Tensor) -> bool:
+        if known.version != _version(tensor):
+            return False
+        return not self._writes or known.writes == self._writes.get(_storage(tensor) or 0, 0)
 
 
 def _version(tensor: Tensor) -> int:

@@ -10,13 +10,10 @@ from types import CodeType, FrameType
 
 import torch
 from torch.nn import Module
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 
 from nabla_core.issue import Phase
 
+from ..taps.patching import Patches, Replacement
 from ..taps.place import Line, user_line
 
 __all__ = ["Site", "Sites"]
@@ -95,16 +92,13 @@ class Sites:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow which module runs, during the block."""
-        handles = (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
-        )
+        """Follow which module runs, its hooks included, during the block."""
+        patches = Patches()
+        patches.replace(Module, "__call__", self._followed)
         try:
             yield
         finally:
-            for handle in handles:
-                handle.remove()
+            patches.restore()
 
     def _in_backward(self, node: torch.autograd.graph.Node) -> Site:
         serial = node._sequence_nr()
@@ -117,13 +111,17 @@ class Sites:
             serial=serial,
         )
 
-    def _enter_module(self, module: Module, args: object) -> None:
-        above = self._stack[-1] if self._stack else (self._base.model, self._base.module or "")
-        self._stack.append(self._paths.get(id(module), above))
+    def _followed(self, original: Replacement) -> Replacement:
+        def call(module: Module, *args: object, **kwargs: object) -> object:
+            above = self._stack[-1] if self._stack else (self._base.model, self._base.module or "")
+            self._stack.append(self._paths.get(id(module), above))
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                if self._stack:
+                    self._stack.pop()
 
-    def _leave_module(self, module: Module, args: object, *rest: object) -> None:
-        if self._stack:
-            self._stack.pop()
+        return call
 
 
 def _sequence_number() -> int:

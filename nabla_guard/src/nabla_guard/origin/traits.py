@@ -11,7 +11,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["can_overflow", "is_meant", "is_selection", "name_of", "writes"]
+__all__ = [
+    "can_overflow",
+    "is_lift",
+    "is_meant",
+    "is_selection",
+    "name_of",
+    "writes",
+]
 
 _CONSTANT = frozenset(
     {
@@ -129,6 +136,11 @@ def is_meant(
     if name in _NO_VALUES or (name in _CONSTANT and name != "where"):
         return True
     return not has_nan and any(_is_infinite(value) for value in (*args, *kwargs.values()))
+
+
+def is_lift(op: OpOverload) -> bool:
+    """Whether an op hands a tensor made of Python numbers (``torch.tensor``) to the program."""
+    return op._schema.name in ("aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy")
 
 
 def is_selection(name: str) -> bool:
