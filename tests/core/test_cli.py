@@ -119,7 +119,7 @@ def test_a_stored_report_is_shown_again_with_its_exit_code(capsys, stored):
     assert run_shell(["report", stored(exit_code=1)]) == 1
     assert "ACM101 rule-acm101" in capsys.readouterr().out
     assert run_shell(["report", "--format", "json", stored()]) == 0
-    assert json.loads(capsys.readouterr().out)["schema_version"] == "1.0"
+    assert json.loads(capsys.readouterr().out)["schema_version"] == "1.1"
 
 
 def test_formats_go_to_files_and_the_text_to_stdout(capsys, stored, tmp_path):
@@ -138,7 +138,7 @@ def test_formats_go_to_files_and_the_text_to_stdout(capsys, stored, tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--format", "jsno"], "choose one of console, github, json"),
+        (["--format", "jsno"], "choose one of console, github"),
         (["--format", "json=none/x.json"], "folder none does not exist"),
         (["--output", "."], "is a folder"),
         (["--format", "json", "--format", "github", "--output", "x"], "--output takes one format"),
@@ -216,7 +216,7 @@ def test_a_fault_of_nabla_itself_exits_with_3_and_says_so(capsys, monkeypatch):
 def test_plugins_are_listed_by_hook(capsys):
     assert run_shell(["plugins", "--hook", "nabla_reporters", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [plugin["name"] for plugin in found["plugins"]] == ["core"]
+    assert {"core"} <= {plugin["name"] for plugin in found["plugins"]} <= {"core", "report"}
 
 
 def test_blocking_needs_the_right_spelling(capsys):

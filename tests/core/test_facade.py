@@ -13,14 +13,17 @@ def test_the_core_is_at_the_door():
     assert {"Issue", "Rule", "Session", "Severity", "allow"} <= set(dir(nabla))
 
 
-def test_a_missing_plugin_says_how_to_install_it():
+def test_a_missing_plugin_says_how_to_install_it(monkeypatch):
+    from nabla_core import facade
+
+    monkeypatch.setattr(facade, "entry_points", lambda group: ())
+    monkeypatch.delitem(vars(nabla), "trace", raising=False)
+
     with pytest.raises(ModuleNotFoundError) as caught:
-        nabla.integrations  # noqa: B018
-    assert str(caught.value) == (
-        'nabla.integrations is not installed; run: pip install "nabla[hf]"'
-    )
-    with pytest.raises(ImportError, match=r'pip install "nabla\[hf\]"'):
-        from nabla import integrations  # noqa: F401
+        nabla.trace  # noqa: B018
+    assert str(caught.value) == 'nabla.trace is not installed; run: pip install "nabla[trace]"'
+    with pytest.raises(ImportError, match=r'pip install "nabla\[trace\]"'):
+        from nabla import trace  # noqa: F401
 
 
 def test_unknown_names_stay_attribute_errors():

@@ -20,30 +20,6 @@ if TYPE_CHECKING:
 
 __version__ = nabla_core.__version__
 _CORE = ("Issue", "Rule", "Session", "Severity", "allow")
-_GROUP = "nabla.api"
-_EXTRAS = {
-    "check": "check",
-    "tensor": "check",
-    "shapes": "check",
-    "guard": "guard",
-    "sanitize": "guard",
-    "shadow_rule": "guard",
-    "trace": "trace",
-    "capture": "replay",
-    "replay": "replay",
-    "bisect": "replay",
-    "compare_ranks": "replay",
-    "audit": "audit",
-    "watch": "diagnose",
-    "lint": "diagnose",
-    "explain": "causal",
-    "contracts": "contracts",
-    "contract": "contracts",
-    "precision": "precision",
-    "report": "report",
-    "integrations": "hf",
-}
-"""Public name → the extra of the ``nabla`` distribution that brings it."""
 
 __all__ = ["__version__", *_CORE]
 
@@ -53,23 +29,15 @@ def __getattr__(name: str) -> object:
         return getattr(nabla_core, name)
     if name.startswith("_"):
         raise AttributeError(f"module 'nabla' has no attribute {name!r}")
-    from nabla_core.declarations import Target
-    from nabla_core.entry_points import entry_points
+    from nabla_core.facade import public_name
 
-    for point in entry_points(_GROUP):
-        if point.name == name:
-            globals()[name] = found = Target(name=f"nabla.{name}", target=point.value).load()
-            return found
-    if name in _EXTRAS:
-        raise ModuleNotFoundError(
-            f'nabla.{name} is not installed; run: pip install "nabla[{_EXTRAS[name]}]"',
-            name=f"nabla.{name}",
-        )
-    raise AttributeError(f"module 'nabla' has no attribute {name!r}")
+    globals()[name] = found = public_name(name)
+    return found
 
 
 def __dir__() -> list[str]:
     from nabla_core.entry_points import entry_points
+    from nabla_core.facade import API_GROUP
 
-    installed = {point.name for point in entry_points(_GROUP)}
+    installed = {point.name for point in entry_points(API_GROUP)}
     return sorted({*__all__, *installed})

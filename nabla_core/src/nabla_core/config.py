@@ -43,6 +43,7 @@ class CoreOptions:
     per_module: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     preview: bool = option(False, "also run rules that are in preview")
     baseline: str = option("", "file with known issues")
+    sinks: tuple[str, ...] = option((), "trackers that get what is found in a watched training")
     fail_on: Severity = option(Severity.HIGH, "severity from which an issue fails the run")
     max_issues: int = option(1_000, "distinct issues kept in a session", minimum=1)
     max_events: int = option(10_000, "events kept in a session", minimum=1)
@@ -89,6 +90,7 @@ class Config:
         mistakes: list[str] = []
         for layer in layers:
             self._apply(layer, mistakes)
+        self._check(mistakes)
         if mistakes:
             raise ConfigError(*mistakes)
         self.core = self._build(CoreOptions, "")
@@ -165,6 +167,14 @@ class Config:
             for found in fields(cast("type", cls))
         }
         return cls(**values)
+
+    def _check(self, mistakes: list[str]) -> None:
+        """Let options that check themselves say what is wrong with their values together."""
+        for table, cls in self._classes.items():
+            try:
+                self._build(cls, table)
+            except ConfigError as error:
+                mistakes.extend(error.mistakes)
 
     def _selectors(self, key: str, texts: tuple[str, ...]) -> tuple[Selector, ...]:
         return tuple(Selector(text=text, source=self._place(key)) for text in texts)

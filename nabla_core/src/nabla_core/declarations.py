@@ -56,9 +56,12 @@ class Reporter(Target):
 
     Attributes:
         suffixes: file endings that imply this format, e.g. ``(".json",)``.
+        notebook: ``"module:attribute"`` of ``embed(report) -> str``, the HTML that a notebook shows
+            for a report; empty where the format has none.
     """
 
     suffixes: tuple[str, ...] = ()
+    notebook: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,14 @@ class Adapter(Target):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink(Target):
-    """A tracker of issues; the target is ``open(options) -> Callable[[Issue], None]``."""
+    """A tracker of issues; the target is ``open(config) -> Callable[[Issue], None]``.
+
+    ``config.options(cls)`` are the effective options of its plugin. What is returned hears every
+    new issue; if it has ``take_report(report)`` too, that is called once, at the end.
+
+    Attributes:
+        requires: module that must be installed.
+    """
 
     requires: str = ""
 

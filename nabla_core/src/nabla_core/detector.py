@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from .issue import Issue
     from .records import StepRecord
+    from .report import Section
     from .rule import Rule
 
-__all__ = ["Detector", "FactSource", "Finisher", "Signal", "StateProvider"]
+__all__ = ["Detector", "FactSource", "Finisher", "Illustrator", "Signal", "StateProvider"]
 
 
 @runtime_checkable
@@ -40,6 +41,14 @@ class Finisher(Protocol):
 
     def finish(self) -> Iterable[Issue]:
         """Judge what could only be known at the end."""
+
+
+@runtime_checkable
+class Illustrator(Protocol):
+    """A detector that can also show what it saw. Asked once, when the session has finished."""
+
+    def sections(self) -> Iterable[Section]:
+        """Return parts for the report, with plots of bounded size."""
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from .detector import Finisher
+from .detector import Finisher, Illustrator
 from .problem import Problem
 from .provenance import device_name, git_commit, run_versions
 from .redaction import redact
@@ -33,7 +33,10 @@ def build_report(session: Session) -> Report:
     sections = session.host.collect(session, "nabla_report_sections", report=known)
     report = replace(
         known,
-        sections=tuple(section for section in sections if isinstance(section, Section)),
+        sections=(
+            *_illustrations(session),
+            *(section for section in sections if isinstance(section, Section)),
+        ),
         problems=_problems(session),
         exit_code=0 if known.passed else 1,
     )
@@ -50,6 +53,18 @@ def _last_verdicts(session: Session) -> None:
                 session.add(issue)
         except Exception as error:
             session.retire(detector, error)
+
+
+def _illustrations(session: Session) -> list[Section]:
+    shown: list[Section] = []
+    for detector in session.detectors:
+        if not isinstance(detector, Illustrator):
+            continue
+        try:
+            shown += detector.sections()
+        except Exception as error:
+            session.retire(detector, error)
+    return shown
 
 
 def _facts(session: Session) -> Report:

@@ -185,7 +185,7 @@ class Issue:
             None if place.rank is None else str(place.rank),
         )
         text = "\x1f".join(part or "" for part in parts)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def seen_again(self, step: int | None) -> Issue:
         """Return this issue with its count raised and ``last_step`` moved on."""
@@ -237,6 +237,8 @@ def evidence_from_json(value: object) -> Evidence:
             unit=str(value.get("unit", "")),
             limit=None if limit is None else number_from_json(limit),
         )
-    if isinstance(value, (bool, int, float, str)):
+    if isinstance(value, (bool, str)):
         return value
+    if isinstance(value, (int, float)):
+        return number_from_json(value)
     raise ValueError(f"evidence is a scalar or a quantity, not {type(value).__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 __all__ = ["json_number", "number_from_json"]
 
@@ -22,10 +23,12 @@ def number_from_json(value: object) -> float:
     """Undo :func:`json_number`.
 
     Raises:
-        ValueError: ``value`` is no number.
+        ValueError: ``value`` is no number, or a whole one beyond the range of numbers.
     """
     if isinstance(value, str) and value in _SPELLINGS:
         return _SPELLINGS[value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError("a whole number has more digits than any measurement")
         return value
     raise ValueError(f"expected a number, got {value!r}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .issue import Issue, Location
+from .plots import Plot
 from .problem import Problem
 from .result import ResultMixin
 from .severity import Severity
@@ -20,7 +21,7 @@ __all__ = [
     "Section",
 ]
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """Adding a field raises the minor number; renaming or removing one raises the major number."""
 
 
@@ -92,14 +93,25 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """An extra part of a report: a title and plain text lines."""
+    """An extra part of a report.
+
+    Attributes:
+        title: heading.
+        lines: plain text; every reporter shows it.
+        plots: drawn by the reporters that can draw; the others leave them out.
+    """
 
     title: str
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-safe mapping."""
-        return {"title": self.title, "lines": list(self.lines)}
+        return {
+            "title": self.title,
+            "lines": list(self.lines),
+            "plots": [plot.to_dict() for plot in self.plots],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +195,13 @@ class Report(ResultMixin):
             found[issue.severity.label] += 1
         return {label: number for label, number in found.items() if number}
 
+    def _repr_html_(self) -> str:
+        from .reporters.notebook import embedded
+
+        return embedded(self)
+
     def to_dict(self) -> dict[str, object]:
-        """Return a JSON-safe mapping (schema 1.0)."""
+        """Return a JSON-safe mapping (schema 1.1)."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run": self.run.to_dict(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
@@ -12,6 +12,7 @@ from .errors import InputError, ReportFormatError
 from .files import read_text
 from .issue import Issue, Location, Phase, Reproduction, evidence_from_json
 from .numbers import number_from_json
+from .plots_reader import plots_from_json
 from .problem import Problem
 from .report import (
     SCHEMA_VERSION,
@@ -27,6 +28,7 @@ from .severity import Severity
 __all__ = ["read_report"]
 
 T = TypeVar("T")
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, InputError)
 Table = Mapping[str, object]
 
 
@@ -38,7 +40,7 @@ def read_report(path: Path) -> Report:
     """
     try:
         content = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of too many digits
         raise ReportFormatError(f"{path}: is not valid JSON: {error}") from error
     except InputError as error:
         raise ReportFormatError(str(error)) from error
@@ -52,14 +54,15 @@ def read_report(path: Path) -> Report:
         )
     try:
         return _report(content)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except _DAMAGE as error:
         raise ReportFormatError(f"{path}: is a damaged report: {error}") from error
 
 
 def _report(content: Table) -> Report:
+    issues = _each(content, "issues", _issue)
     return Report(
         run=_run(_table(content, "run")),
-        issues=_each(content, "issues", _issue),
+        issues=issues,
         rules_used=_texts(content, "rules_used"),
         not_evaluated=_each(
             content,
@@ -68,11 +71,15 @@ def _report(content: Table) -> Report:
         ),
         allowed=_each(content, "allowed", _allowed),
         stale_baseline=_texts(content, "stale_baseline"),
-        causes=_each(content, "causes", _cause),
+        causes=_linked(_each(content, "causes", _cause), content, issues),
         sections=_each(
             content,
             "sections",
-            lambda t: Section(title=_text(t, "title"), lines=_texts(t, "lines")),
+            lambda t: Section(
+                title=_text(t, "title"),
+                lines=_texts(t, "lines"),
+                plots=plots_from_json(t.get("plots", [])),
+            ),
         ),
         problems=_each(content, "problems", _problem),
         dropped={name: int(_number(value)) for name, value in _table(content, "dropped").items()},
@@ -166,6 +173,18 @@ def _cause(table: Table) -> Cause:
         step=_whole(table.get("step")),
         supports=_texts(table, "supports"),
         contradicts=_texts(table, "contradicts"),
+    )
+
+
+def _linked(
+    causes: tuple[Cause, ...], content: Table, issues: tuple[Issue, ...]
+) -> tuple[Cause, ...]:
+    """Let the chains point at the issues again: a place that was redacted hashes differently."""
+    stored = _each(content, "issues", lambda table: str(table.get("fingerprint", "")))
+    moved = {old: issue.fingerprint for old, issue in zip(stored, issues, strict=True)}
+    return tuple(
+        replace(cause, chain=tuple(moved.get(link, link) for link in cause.chain))
+        for cause in causes
     )
 
 

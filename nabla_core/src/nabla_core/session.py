@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .allowance import reason_to_allow
 from .detector import Detector, FactSource
+from .listeners import Listeners, Observer
 from .problem import Problem
 from .records import Event, StepRecord
 from .report import AllowedIssue, Report
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Session", "SessionOptions", "current_session"]
 
 OptionsT = TypeVar("OptionsT")
-Observer = Callable[["Issue"], None]
 
 _CURRENT: contextvars.ContextVar[Session | None] = contextvars.ContextVar(
     "nabla_session", default=None
@@ -106,7 +106,7 @@ class Session:
         self._retired: set[str] = set()
         self._used: set[str] = set()
         self.undecided: dict[str, str] = {}
-        self._observers: list[Observer] = []
+        self._listeners = Listeners(self)
         self._parent: Session | None = None
         self._token: contextvars.Token[Session | None] | None = None
         self._report: Report | None = None
@@ -168,9 +168,12 @@ class Session:
     def connect(self, source: FactSource) -> None:
         """Say where the facts come from, and make the detectors of the selected rules.
 
-        Rules whose ``needs`` the source does not offer end up as *not evaluated*.
+        Rules whose ``needs`` the source does not offer end up as *not evaluated*. What is found
+        goes to the configured sinks too, by way of the outermost session.
         """
         self.source = source
+        if not self.bounds.isolated:
+            self.use_sinks()
         self.host.call(self, "nabla_session_start", session=self)
         for detector in self.host.collect(self, "nabla_detectors", session=self):
             if isinstance(detector, Detector):
@@ -211,8 +214,7 @@ class Session:
             from .finish import build_report
 
             self._judge(self._turns.due())
-
-            self._report = build_report(self)
+            self._report = self._listeners.close(build_report(self))
         return self._report
 
     # ------------------------------------------------------------------ facts in
@@ -263,8 +265,18 @@ class Session:
             self._issues[issue.fingerprint] = issue
 
     def subscribe(self, observer: Observer) -> None:
-        """Call ``observer`` with every new issue, at once."""
-        self._observers.append(observer)
+        """Call ``observer`` with every new issue, at once; see also ``listeners.ReportTaker``.
+
+        One that raises is reported once (NAB004) and not called again.
+        """
+        self._listeners.add(observer)
+
+    def use_sinks(self) -> None:
+        """Send what is found to the configured sinks; :meth:`connect` does, unless isolated."""
+        if self._parent is not None and not self.bounds.isolated:
+            self._parent.use_sinks()
+        else:
+            self._listeners.use_sinks()
 
     def problem(self, problem: Problem) -> None:
         """Note a problem of nabla or a plugin, each once."""
@@ -312,8 +324,7 @@ class Session:
         owned = self.host.with_owner(issue)
         final = self.host.rewrite(self, owned)
         self._issues[issue.fingerprint] = final  # a rewritten place must not make it new again
-        for observer in self._observers:
-            observer(final)
+        self._listeners.tell(final)
         if self._parent is not None and not self.bounds.isolated:
             self._parent.add(final)
         return final

@@ -16,7 +16,7 @@ REPORTERS = (
     Reporter(
         name="json",
         target="nabla_core.reporters.json:render",
-        summary="everything, strict JSON (schema 1.0)",
+        summary="everything, strict JSON (schema 1.1)",
         suffixes=(".json",),
     ),
     Reporter(

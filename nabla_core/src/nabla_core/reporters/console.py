@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..issue import Issue, Quantity
 from ..report import Report
 from ..result import ResultMixin
-from .style import Style, printable
+from .style import Style, printable, without_commands
 
 __all__ = ["issue_lines", "one_line", "render", "render_result"]
 
@@ -24,12 +24,14 @@ def render(report: Report, style: Style) -> str:
     for cause in report.causes:
         lines += [style.paint("Cause: ", "bold") + printable(cause.statement), ""]
     for section in report.sections:
+        if not section.lines:
+            continue  # plots alone: nothing that text can show
         lines += [style.paint(printable(section.title), "bold")]
         lines += [printable(line) for line in section.lines] + [""]
     lines += _accepted(report)
     lines += _undecided(report, style)
     lines.append(_summary(report, style))
-    return "\n".join(lines) + "\n"
+    return without_commands("\n".join(lines) + "\n")
 
 
 def render_result(result: ResultMixin) -> str:
@@ -37,7 +39,7 @@ def render_result(result: ResultMixin) -> str:
     if isinstance(result, Report):
         return render(result, Style())
     lines = [line for issue in result.issues for line in (*issue_lines(issue, Style()), "")]
-    return "\n".join([*lines, "passed" if result.passed else "failed"])
+    return without_commands("\n".join([*lines, "passed" if result.passed else "failed"]))
 
 
 def one_line(issue: Issue) -> str:
@@ -48,20 +50,20 @@ def one_line(issue: Issue) -> str:
 
 def issue_lines(issue: Issue, style: Style) -> Iterator[str]:
     """Yield the lines of one issue."""
-    title = style.paint(f"{issue.rule} {issue.name}", "bold")
+    title = style.paint(printable(f"{issue.rule} {issue.name}"), "bold")
     place = ", ".join(part for part in (str(issue.where or ""), _steps(issue)) if part)
     yield f"{style.severity(issue.severity)} {title}  {printable(place)}".rstrip()
     yield from _wrap("", printable(issue.message), style)
     if issue.evidence:
         shown = "; ".join(f"{name} = {_value(value)}" for name, value in issue.evidence.items())
         yield from _wrap("measured", printable(shown), style)
-    yield from _wrap("try", issue.suggestion, style)
-    yield from _wrap("not shown", issue.limitation, style)
+    yield from _wrap("try", printable(issue.suggestion), style)
+    yield from _wrap("not shown", printable(issue.limitation), style)
     if issue.reproduction is not None and issue.reproduction.command:
         yield from _wrap("see again", printable(issue.reproduction.command), style)
     if issue.artifact:
         yield from _wrap("stored", printable(issue.artifact), style)
-    yield from _wrap("more", f"nabla rule {issue.rule}", style)
+    yield from _wrap("more", printable(f"nabla rule {issue.rule}"), style)
 
 
 def _wrap(label: str, text: str, style: Style) -> Iterator[str]:
@@ -99,7 +101,8 @@ def _value(value: object) -> str:
 
 def _headline(report: Report, style: Style) -> str:
     run = report.run
-    parts = [f"nabla {run.versions.get('nabla-core', '')}".strip(), printable(run.command)]
+    version = printable(run.versions.get("nabla-core", ""))
+    parts = [f"nabla {version}".strip(), printable(run.command)]
     if run.steps:
         parts.append(f"{run.steps} optimizer steps")
     if run.duration_s:
@@ -115,7 +118,10 @@ def _accepted(report: Report) -> Iterable[str]:
         )
         for entry in report.allowed
     ]
-    lines += [f"no longer seen, remove from the baseline: {line}" for line in report.stale_baseline]
+    lines += [
+        printable(f"no longer seen, remove from the baseline: {line}")
+        for line in report.stale_baseline
+    ]
     return [*lines, ""] if lines else []
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from ..issue import Issue
 from ..redaction import redact
 from ..report import Report
-from .style import Style
+from .style import Style, printable
 
 __all__ = ["render"]
 
@@ -37,9 +37,11 @@ def _command(issue: Issue, level: str) -> str:
         properties["file"] = issue.where.file
         if issue.where.line:
             properties["line"] = str(issue.where.line)
-    shown = ",".join(f"{name}={_property(redact(text))}" for name, text in properties.items())
+    shown = ",".join(
+        f"{name}={_property(printable(redact(text)))}" for name, text in properties.items()
+    )
     message = issue.message if issue.where is None else f"{issue.message} ({issue.where})"
-    return f"::{level} {shown}::{_message(redact(f'{message} Try: {issue.suggestion}'))}"
+    return f"::{level} {shown}::{_message(printable(redact(f'{message} Try: {issue.suggestion}')))}"
 
 
 def _message(text: str) -> str:

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 
 from ..severity import Severity
 
-__all__ = ["Style", "printable"]
+__all__ = ["Style", "printable", "without_commands"]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# besides control characters: marks that reorder text, line ends of their own, and halves of a
+# surrogate pair, which no stream can encode
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_COMMAND = re.compile(r"(?m)^([ \t]*)(::|##\[|##vso\[|##teamcity\[)")
 _CODES: Mapping[str, str] = {
     "bold": "1",
     "dim": "2",
@@ -49,3 +54,8 @@ class Style:
 def printable(text: str) -> str:
     """Return ``text`` without control characters: names from a model must not steer a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def without_commands(text: str) -> str:
+    """Return ``text`` with no line that a CI service takes for a command to it."""
+    return _COMMAND.sub("\\1\N{WORD JOINER}\\2", text)

@@ -1,0 +1,1 @@
+"""Folders of evidence: written atomically, read as if a stranger had made them."""

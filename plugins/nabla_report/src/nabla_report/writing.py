@@ -1,0 +1,89 @@
+"""A report as text in any format, and the stored reports that are taken as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nabla_core.files import write_text
+from nabla_core.host import default_host
+from nabla_core.report import Report
+from nabla_core.report_reader import read_report
+from nabla_core.reporters.render import known_format, render
+from nabla_core.reporters.style import Style
+
+__all__ = ["ReportLike", "dumps", "html", "junit", "markdown", "report_of", "sarif"]
+
+ReportLike = Report | str | Path
+"""A finished report, or the file that ``--format json=FILE`` wrote."""
+
+
+def report_of(source: ReportLike) -> Report:
+    """Return a report, read from its file if ``source`` is one.
+
+    Raises:
+        ReportFormatError: the file is no nabla report.
+    """
+    return source if isinstance(source, Report) else read_report(Path(source))
+
+
+def dumps(report: ReportLike, format: str = "json") -> str:
+    """Return a report as text.
+
+    Args:
+        report: a finished report, or the file of a stored one.
+        format: any format of an installed plugin: console, json, github, html, junit, sarif,
+            markdown.
+
+    Raises:
+        UsageError: nobody has this format.
+        ReportFormatError: the file is no nabla report.
+    """
+    host = default_host()
+    return render(host, known_format(host, format), report_of(report), Style())
+
+
+def html(report: ReportLike, path: str | Path | None = None) -> str:
+    """Return a report as one self-contained HTML page, and write it to ``path`` if there is one.
+
+    Raises:
+        ReportFormatError: the file is no nabla report.
+        InputError: ``path`` cannot be written.
+    """
+    return _written(report, "html", path)
+
+
+def junit(report: ReportLike, path: str | Path | None = None) -> str:
+    """Return a report as JUnit XML, and write it to ``path`` if there is one.
+
+    Raises:
+        ReportFormatError: the file is no nabla report.
+        InputError: ``path`` cannot be written.
+    """
+    return _written(report, "junit", path)
+
+
+def sarif(report: ReportLike, path: str | Path | None = None) -> str:
+    """Return a report as a SARIF 2.1.0 log, and write it to ``path`` if there is one.
+
+    Raises:
+        ReportFormatError: the file is no nabla report.
+        InputError: ``path`` cannot be written.
+    """
+    return _written(report, "sarif", path)
+
+
+def markdown(report: ReportLike, path: str | Path | None = None) -> str:
+    """Return a report as Markdown, and write it to ``path`` if there is one.
+
+    Raises:
+        ReportFormatError: the file is no nabla report.
+        InputError: ``path`` cannot be written.
+    """
+    return _written(report, "markdown", path)
+
+
+def _written(report: ReportLike, format: str, path: str | Path | None) -> str:
+    text = dumps(report, format)
+    if path is not None:
+        write_text(Path(path), text)
+    return text

@@ -1,0 +1,183 @@
+"""The page as text: what is in it, in which order, and how much it costs."""
+
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import nabla_report
+from nabla_core.cli.shell import run_shell
+from nabla_core.issue import Location
+from nabla_core.report import Report
+from nabla_core.reporters.style import Style
+from nabla_report.library import plotting_library
+from nabla_report.page.document import MOST_BYTES, render
+from nabla_report.page.document import page as page_of
+
+
+class Outline(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.ids, self.targets, self.headings = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.targets += [given["href"]] if given.get("href", "").startswith("#") else []
+        self.targets += [f"#{name}" for name in given.get("aria-labelledby", "").split()]
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+
+
+def outline(text):
+    found = Outline()
+    found.feed(text)
+    return found
+
+
+def test_verdict_comes_before_causes_before_evidence_before_the_rest(report):
+    text = page_of(report, None)
+
+    places = [
+        text.index(f'id="{name}"') for name in ("verdict", "causes", "issues", "section-0", "rest")
+    ]
+    assert places == sorted(places)
+
+
+def test_the_page_has_landmarks_headings_and_names(report):
+    found = outline(page_of(report, None))
+
+    for tag in ("header", "nav", "main", "footer"):
+        assert found.tags.count(tag) == 1
+    assert found.headings[0] == 1 and found.headings.count(1) == 1
+    deeper = zip(found.headings, found.headings[1:], strict=False)
+    assert all(after <= before + 1 for before, after in deeper)
+    assert len(found.ids) == len(set(found.ids))
+    assert {target.removeprefix("#") for target in found.targets} <= set(found.ids)
+
+
+def test_the_page_names_no_address(report):
+    text = page_of(report, None)
+
+    assert re.findall(r"https?:|url\(|@import|=[\"']?//", text) == []
+    assert "default-src &#x27;none&#x27;; base-uri &#x27;none&#x27;" in text
+
+
+def test_every_kind_of_plot_has_a_drawing_a_name_and_its_numbers(report):
+    text = page_of(report, None)
+
+    assert text.count("<figure ") == 7
+    assert text.count("<svg ") == text.count('role="img" aria-label="') - text.count('class="live"')
+    assert text.count("<summary>Numbers</summary>") == 6
+
+
+def test_the_number_of_plots_does_not_break_the_size(long_run):
+    library = plotting_library()
+    if library is None:
+        pytest.skip("NO PLOTTING LIBRARY: install bokeh to measure pages with it")
+    many = tuple(
+        replace(long_run.issues[0], where=Location(module=f"layer.{number}"), message="x" * 200)
+        for number in range(1000)
+    )
+    for one in (long_run, replace(long_run, issues=many)):
+        assert len(page_of(one, library).encode()) <= MOST_BYTES == 1_500_000
+
+
+def test_a_page_that_would_be_too_large_does_without_the_library(long_run):
+    huge = replace(long_run.sections[0], lines=("x" * 1000,) * 1400)
+
+    text = render(replace(long_run, sections=(huge,)), Style())
+
+    assert "plot-library" not in text and "<svg " in text
+
+
+def test_a_page_is_written_in_ten_times_the_time_of_json(long_run):
+    nabla_report.html(long_run)  # packs the library, once per process
+
+    ratios = []
+    for _ in range(3):
+        took = [seconds(nabla_report.html, long_run), seconds(nabla_report.dumps, long_run)]
+        ratios.append(took[0] / took[1])
+
+    assert sorted(ratios)[1] <= 10.0
+
+
+def seconds(function, *arguments):
+    start = time.process_time()
+    function(*arguments)
+    return time.process_time() - start
+
+
+def test_the_library_is_not_imported():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, nabla_report; from nabla_core.report import Report; "
+        "nabla_report.html(Report()); print(sorted({'bokeh', 'numpy', 'torch'} & set(sys.modules)))"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert answer.stdout.strip() == "[]"
+
+
+def test_without_the_library_the_page_is_whole(report, monkeypatch):
+    monkeypatch.setattr("nabla_report.library.find_spec", lambda name: None)
+    plotting_library.cache_clear()
+    text = nabla_report.html(report)
+    plotting_library.cache_clear()
+
+    assert "plot-library" not in text
+    assert text.count("<svg ") >= 5
+
+
+def test_further_issues_are_listed_in_short(long_run):
+    issues = tuple(
+        replace(long_run.issues[0], where=Location(module=f"layer.{number}"))
+        for number in range(250)
+    )
+
+    text = page_of(replace(long_run, issues=issues, sections=()), None)
+
+    assert text.count("<article ") == 100
+    assert "150 further issues, in short" in text
+    assert text.count('data-severity="') == 250
+
+
+def test_a_clean_run_says_so():
+    text = page_of(Report(rules_used=("ACM101",)), None)
+
+    assert "No issues; 1 rules evaluated" in text
+    assert 'id="issues"' not in text
+
+
+def test_every_command_with_a_report_writes_every_format(tmp_path, monkeypatch, report):
+    monkeypatch.chdir(tmp_path)
+    Path("report.json").write_text(nabla_report.dumps(report))
+    wanted = {"html": "r.html", "junit": "r.xml", "sarif": "r.sarif", "markdown": "r.md"}
+
+    formats = [word for name, path in wanted.items() for word in ("--format", f"{name}={path}")]
+    assert run_shell(["report", "report.json", *formats]) == 1
+
+    for name, path in wanted.items():
+        assert Path(path).read_text() == nabla_report.dumps(report, name)
+        assert run_shell(["report", "report.json", "--output", f"again-{path}"]) == 1
+        assert Path(f"again-{path}").read_text() == Path(path).read_text()
+
+
+def test_a_report_shows_itself_in_a_notebook(report):
+    text = report._repr_html_()
+
+    assert text.startswith("<iframe ") and 'sandbox="allow-scripts"' in text
+    assert outline(text).tags == ["iframe"]
+
+
+def test_the_facade_finds_the_functions():
+    import nabla
+
+    assert nabla.report.html is nabla_report.html
+    assert set(nabla.report.__all__) >= {"dumps", "html", "junit", "sarif", "markdown", "compare"}
