@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from nabla_guard import guard
-from nabla_guard.layers.watch import ARRAYS
+from nabla_guard.layers.joining import ARRAYS
 from nabla_guard.taps.instrument import INSTRUMENT
 
 

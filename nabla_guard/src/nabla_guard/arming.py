@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from nabla_core.report import NotEvaluated
 
 from .deep.watch import watch_ops
+from .holding import declared_names
 from .layers.roster import chooser
 from .layers.watch import LayerWatch, watch_layers
 from .options import GuardOptions
@@ -32,9 +33,9 @@ def arm(loop: LiveLoop, options: GuardOptions) -> LayerWatch | None:
     Returns:
         What looks inside the models; ``None`` in light mode.
     """
-    loop.explains = options.mode != "light"
+    loop.shadows = options.mode != "light"
     loop.every = options.every
-    loop.shadow = options.shadow if loop.explains else "off"
+    loop.shadow = options.shadow if loop.shadows else "off"
     if options.mode == "deep":
         return watch_ops(loop, options)
     if options.mode == "standard":
@@ -42,11 +43,16 @@ def arm(loop: LiveLoop, options: GuardOptions) -> LayerWatch | None:
     return None
 
 
-def not_held(options: GuardOptions) -> tuple[NotEvaluated, ...]:
+def not_held(options: GuardOptions, session: Session) -> tuple[NotEvaluated, ...]:
     """Return what was asked for and cannot be given."""
+    declared = declared_names(session.config)
+    reason = "no installed plugin holds contracts"
+    if declared is not None:
+        reason = "[tool.nabla.contracts.hold] declares none of this name"
     missing = [
-        NotEvaluated(rule="CON", reason=f"contract {name!r}: no installed plugin holds contracts")
+        NotEvaluated(rule="CON", reason=f"contract {name!r}: {reason}")
         for name in options.contracts
+        if declared is None or name not in declared
     ]
     if options.shadow == "off" and options.mode != "light":
         reason = "shadow is off: the forward pass was compared with float64 only where asked for"

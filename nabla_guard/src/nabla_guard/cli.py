@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import click
 
 from nabla_core.cli.options import ReportRequest, reporting
+from nabla_core.listeners import known_sink
 
 from .options import GuardOptions, Mode
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "sanitize"]
 
+_CAPTURE = "NABLA_REPLAY_CAPTURE"
+_SINKS = "NABLA_SINKS"
 _MODES = click.Choice(get_args(Mode))
 
 
@@ -30,35 +34,77 @@ def _select_audit(context: click.Context, option: click.Parameter, given: bool) 
         context.default_map = {**(context.default_map or {}), "select": "AUD"}
 
 
+def _ask_for_capture(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """Set ``replay.capture`` for this command; whoever installed nabla-replay reads it."""
+    if given:
+        _set_for_command(context, _CAPTURE, "true")
+
+
+def _choose_sinks(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> None:
+    """Set ``sinks`` for this command, also where the script watches by itself."""
+    if given:
+        names = [known_sink(context.obj.host, name) for name in given]
+        _set_for_command(context, _SINKS, ",".join(names))
+
+
+def _set_for_command(context: click.Context, variable: str, value: str) -> None:
+    before = os.environ.get(variable)
+    os.environ[variable] = value
+    context.call_on_close(lambda: _put_back(variable, before))
+
+
+def _put_back(variable: str, before: str | None) -> None:
+    os.environ.pop(variable, None)
+    if before is not None:
+        os.environ[variable] = before
+
+
+_OPTIONS = (
+    click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as python -m."),
+    click.option(
+        "--mode",
+        type=_MODES,
+        help="How closely to look: losses and gradients (light), also every layer "
+        "(standard, the default), also every op (deep).",
+    ),
+    click.option(
+        "--stop-on",
+        type=click.Choice(["nonfinite"]),
+        help="End the script before the first step that is not finite.",
+    ),
+    click.option(
+        "--audit-only",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_select_audit,
+        help="Only the rules of the audit, as --select AUD.",
+    ),
+    click.option(
+        "--capture",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_ask_for_capture,
+        help="Also record the run for nabla replay (needs nabla-replay).",
+    ),
+    click.option(
+        "--sink",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_choose_sinks,
+        help="Also send what is found to a tracker, repeatable (needs nabla-trackers).",
+    ),
+    click.argument("script"),
+    click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED),
+    reporting,
+)
+
+
 def _watching(function: Callable[..., object]) -> Callable[..., object]:
     """Add the options that every way of running a script shares."""
-    for add in reversed(
-        (
-            click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module, as python -m."),
-            click.option(
-                "--mode",
-                type=_MODES,
-                help="How closely to look: losses and gradients (light), also every layer "
-                "(standard, the default), also every op (deep).",
-            ),
-            click.option(
-                "--stop-on",
-                type=click.Choice(["nonfinite"]),
-                help="End the script before the first step that is not finite.",
-            ),
-            click.option(
-                "--audit-only",
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=_select_audit,
-                help="Only the rules of the audit, as --select AUD.",
-            ),
-            click.argument("script"),
-            click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED),
-            reporting,
-        )
-    ):
+    for add in reversed(_OPTIONS):
         function = add(function)
     return function
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Unpack
+from typing import Unpack, cast
 
 from torch import Tensor
 from torch.nn import Module
@@ -13,14 +13,16 @@ from torch.optim import Optimizer
 
 from nabla_core.config import Config
 from nabla_core.errors import UsageError
+from nabla_core.facade import public_name
 from nabla_core.host import default_host
 from nabla_core.issue import Issue
 from nabla_core.records import Event
-from nabla_core.report import Report
+from nabla_core.report import NotEvaluated, Report
 from nabla_core.session import Session, SessionOptions
 
 from .arming import arm, not_held
 from .deep.sites import OpRange
+from .holding import Holdable, hold, split_contracts
 from .loop.live import LiveLoop
 from .loop.scope import Scope, chosen_optimizers
 from .observation import observed
@@ -39,13 +41,22 @@ class Monitor:
         session: receives what is found.
         scope: what of the process to watch.
         options: how to watch it.
+        contracts: what it is held to besides the configured contracts.
     """
 
-    def __init__(self, session: Session, scope: Scope, options: GuardOptions) -> None:
+    def __init__(
+        self,
+        session: Session,
+        scope: Scope,
+        options: GuardOptions,
+        contracts: Sequence[Holdable] = (),
+    ) -> None:
         self.options = options
         self.session = session
         self._loop = LiveLoop(session, scope, options.on_nonfinite)
         self._layers = arm(self._loop, options)
+        self._contracts = contracts
+        self._not_held: tuple[NotEvaluated, ...] = ()
         self._entered = 0
 
     def __enter__(self) -> Monitor:
@@ -53,6 +64,7 @@ class Monitor:
             self.session.__enter__()
             INSTRUMENT.attach(self._loop)
             self._loop.connect()
+            self._hold()
         self._entered += 1
         return self
 
@@ -130,21 +142,43 @@ class Monitor:
         """Compare the forward pass of the coming step with float64, whatever the schedule says.
 
         Raises:
-            UsageError: in mode light, which does not keep what a step needs to be executed again.
+            UsageError: in mode light, which compares nothing with float64.
         """
-        if not self._loop.explains:
-            raise UsageError('shadow(): needs mode "standard" or "deep"; mode light keeps no step')
+        if not self._loop.shadows:
+            raise UsageError('shadow(): needs mode "standard" or "deep"; mode light has no shadow')
         self._loop.watches.gather(ShadowWatch).ask()
 
     def report(self) -> Report:
         """Judge the whole run and return the report; it stays the same from then on."""
         report = self.session.finish()
-        open_wishes = not_held(self.options)
+        open_wishes = (*self._not_held, *not_held(self.options, self.session))
         return replace(report, not_evaluated=(*report.not_evaluated, *open_wishes))
+
+    def explain(self, kind: str | None = None) -> object:
+        """Order what was found into causes: a ``nabla_causal.Explanation``, see ``nabla.explain``.
+
+        After the ``with`` block this judges the whole run, as :meth:`report` does.
+
+        Args:
+            kind: only hypotheses about this, e.g. ``"vanishing_gradients"``.
+
+        Raises:
+            ModuleNotFoundError: nabla-causal is not installed.
+            UsageError: there is no such kind.
+        """
+        explain = cast("Callable[[object, str | None], object]", public_name("explain"))
+        return explain(self if self._entered else self.report(), kind)
 
     def print(self) -> None:
         """Print the report to standard output."""
         self.report().print()
+
+    def _hold(self) -> None:
+        """Hold the session to its contracts, once."""
+        contracts, self._contracts = self._contracts, ()
+        if contracts:
+            raises = self.options.raise_on_failure
+            self._not_held = hold(self.session, contracts, raise_on_failure=raises)
 
 
 def guard(
@@ -164,10 +198,12 @@ def guard(
             that holds a parameter of ``model``, or every one of the process.
         options: fields of :class:`~nabla_guard.options.GuardOptions`: ``mode``, ``modules``,
             ``exclude``, ``operations``, ``every``, ``capture_source``, ``extreme_value_threshold``,
-            ``contracts``, ``max_events``, ``max_issues``, ``on_nonfinite``, ``shadow``. What is not
-            given is taken from ``[tool.nabla.guard]`` and the ``NABLA_GUARD_*`` variables. With
-            ``on_nonfinite="stop"`` a bad step ends in a
-            :class:`~nabla_guard.origin.policy.NonFiniteStop`.
+            ``contracts``, ``raise_on_failure``, ``max_events``, ``max_issues``, ``on_nonfinite``,
+            ``shadow``. What is not given is taken from ``[tool.nabla.guard]`` and the
+            ``NABLA_GUARD_*`` variables. With ``on_nonfinite="stop"`` a bad step ends in a
+            :class:`~nabla_guard.origin.policy.NonFiniteStop`. ``contracts`` are those of
+            ``nabla.contracts``, or names of configured ones; with ``raise_on_failure`` the first
+            that is broken ends the run.
 
     Raises:
         UsageError: an argument is unknown, of the wrong type or out of range.
@@ -188,11 +224,13 @@ def guard(
     host = default_host()
     config = Config.discover(host)
     known = config.options(GuardOptions) if GuardOptions in host.options.values() else None
-    bound = bind_options(known or GuardOptions(), options)
+    names, contracts = split_contracts(options.get("contracts", ()), "guard")
+    given = {**options, "contracts": names} if "contracts" in options else options
+    bound = bind_options(known or GuardOptions(), given)
     limits = SessionOptions(
         max_issues=bound.max_issues or config.core.max_issues,
         max_events=bound.max_events or config.core.max_events,
         command="nabla.guard",
     )
     session = Session(host=host, config=config, options=limits)
-    return Monitor(session, Scope(model, optimizers), bound)
+    return Monitor(session, Scope(model, optimizers), bound, contracts)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from nabla_core.binder import bind_field, closest, option_fields
 from nabla_core.errors import UsageError
 from nabla_core.options import option
 
+if TYPE_CHECKING:
+    from .holding import Holdable
+
 __all__ = ["GuardArguments", "GuardOptions", "Mode", "OnNonFinite", "Shadow", "bind_options"]
 
 Mode = Literal["light", "standard", "deep"]
 """``light`` measures losses, gradients and parameters once per step; ``standard`` also the range of
-every leaf module's output and of its gradient; ``deep`` also the range of every op's result."""
+every leaf module's output and of its gradient; ``deep`` also the range of every op's result. In
+each of them the first bad step is executed again to find its origin."""
 
 OnNonFinite = Literal["report", "stop", "skip"]
 """What to do with a step whose loss or gradients are not finite."""
@@ -42,8 +46,9 @@ class GuardOptions:
         1e4, "absolute value from which deep mode notes an op's result as an event", minimum=0
     )
     contracts: tuple[str, ...] = option(
-        (), "names of contracts to hold; not evaluated without nabla-contracts"
+        (), "names of configured contracts that must be held; not evaluated without them"
     )
+    raise_on_failure: bool = option(False, "end the run at the first broken contract")
     max_events: int = option(0, "events kept; 0 for max-events of [tool.nabla]", minimum=0)
     max_issues: int = option(0, "distinct issues kept; 0 for max-issues of [tool.nabla]", minimum=0)
     shadow: Shadow = option(
@@ -64,7 +69,8 @@ class GuardArguments(TypedDict, total=False):
     every: int
     capture_source: bool
     extreme_value_threshold: float
-    contracts: Sequence[str]
+    contracts: Sequence[str | Holdable]
+    raise_on_failure: bool
     max_events: int
     max_issues: int
     shadow: Shadow

@@ -24,6 +24,7 @@ class Inner(Here):
     """Knows which module runs, and takes the range of a leaf's output from its last op."""
 
     whole = True
+    direct = False  # the op may have been measured already, and the mode must be off the stack
 
     def __init__(self, watch: DeepWatch) -> None:
         super().__init__(watch)

@@ -43,6 +43,8 @@ class DeepWatch(LayerWatch):
         loop: the loop that is watched.
     """
 
+    whole = True
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.table = SiteTable((), True)

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -26,7 +27,9 @@ class PartFacts:
         fits: an optimizer state: whether the optimizer that steps has as many parameters of the
             same shapes, the same settings and the same learning rate; ``None`` while unknown.
         position: a scheduler state: its ``last_epoch``.
-        behind: a scheduler state: a living scheduler of the same class has a lower ``last_epoch``.
+        scale: a scaler state: its loss scale.
+        behind: a scheduler state: a living scheduler of the same class has a lower ``last_epoch``;
+            a scaler state: a living scaler has another scale.
         shapes: shapes of an optimizer's moments, by index of the parameter.
         settings: names of the optimizer's settings.
         rates: learning rates of its groups before any schedule.
@@ -37,6 +40,7 @@ class PartFacts:
     restored: bool = False
     fits: bool | None = None
     position: int = 0
+    scale: float = 0.0
     behind: bool = False
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     settings: frozenset[str] = frozenset()
@@ -55,7 +59,7 @@ def parts_of(content: Mapping[object, object]) -> Iterator[PartFacts]:
             if isinstance(position, int) and position > 0:
                 yield PartFacts(key=str(key), kind="scheduler", position=position)
         elif isinstance(value, Mapping) and {"scale", "growth_factor"} <= set(value):
-            yield PartFacts(key=str(key), kind="scaler")
+            yield PartFacts(key=str(key), kind="scaler", scale=float(value["scale"]))
 
 
 def _optimizer_part(key: str, value: Mapping[object, object]) -> PartFacts | None:
@@ -95,6 +99,8 @@ def compare_part(part: PartFacts, optimizer: Optimizer) -> None:
     """Tell a resume from a fine-tuning that takes the weights only."""
     if part.kind == "scheduler":
         part.behind = _is_behind(part, optimizer)
+    if part.kind == "scaler" and not part.restored:
+        part.behind = _starts_over(part)
     if part.kind != "optimizer" or part.restored:
         return
     parameters = parameters_of(optimizer)
@@ -117,3 +123,10 @@ def _is_behind(part: PartFacts, optimizer: Optimizer) -> bool:
         if issubclass(type(found), LRScheduler) and getattr(found, "optimizer", None) is optimizer
     ]
     return bool(positions) and all(position < part.position for position in positions)
+
+
+def _starts_over(part: PartFacts) -> bool:
+    """Whether a scaler in use has another scale than the saved one. Walks all objects."""
+    scalers = [found for found in gc.get_objects() if issubclass(type(found), torch.amp.GradScaler)]
+    used = [found for found in scalers if found.is_enabled() and found._scale is not None]
+    return any(found.get_scale() != part.scale for found in used)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["EvaluationFacts", "EvaluationWatch"]
 
 _MAX_BATCHES = 64
+_MAX_CALLS = 512
 _WITHOUT = 2
+_DRAWS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,39 @@ class EvaluationFacts:
         module: the root module.
         batches: how many different batches.
         usual: whether the program does it in nearly every step.
+        repeated: whether a batch was given twice in a row, or each of them at least three times, as
+            for the spread of stochastic predictions.
         place: where it was called.
     """
 
     module: ModuleFacts
     batches: int
     usual: bool
+    repeated: bool
     place: Place | None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An evaluation that goes on: how often each batch was given."""
+
+    root: RootRecord
+    place: Place | None
+    batches: Counter[bytes] = field(default_factory=Counter)
+    last: bytes | None = None
+    calls: int = 0
+    in_a_row: bool = False
+
+    def add(self, batch: bytes) -> None:
+        self.in_a_row = self.in_a_row or batch == self.last
+        self.last = batch
+        self.calls += 1
+        if batch in self.batches or len(self.batches) < _MAX_BATCHES:
+            self.batches[batch] += 1
+
+    @property
+    def repeated(self) -> bool:
+        return self.in_a_row or min(self.batches.values()) >= _DRAWS
 
 
 class EvaluationWatch(Watch):
@@ -56,7 +84,7 @@ class EvaluationWatch(Watch):
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.finished: list[EvaluationFacts] = []
-        self._pending: dict[int, tuple[RootRecord, set[bytes], Place | None]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._without: Counter[int] = Counter()  # steps without such a call
         self._trained: set[int] = set()
         self._sampled: set[int] = set()
@@ -100,20 +128,20 @@ class EvaluationWatch(Watch):
         self._sampled.add(key)
         found = self._pending.get(key)
         if found is None:
-            found = self._pending[key] = (root, set(), user_place())
-        if len(found[1]) < _MAX_BATCHES:
-            found[1].add(_fingerprint(args, kwargs))
+            found = self._pending[key] = _Pending(root, user_place())
+        if found.calls < _MAX_CALLS:
+            found.add(_fingerprint(args, kwargs))
 
     def _complete(self, key: int) -> None:
         found = self._pending.pop(key, None)
         if found is not None:
-            root, batches, place = found
             self.finished.append(
                 EvaluationFacts(
-                    module=root.facts,
-                    batches=len(batches),
+                    module=found.root.facts,
+                    batches=len(found.batches),
                     usual=self._without[key] < _WITHOUT,
-                    place=place,
+                    repeated=found.repeated,
+                    place=found.place,
                 )
             )
 

@@ -1,27 +1,27 @@
 """Oracles: which samples and positions of its input an output depends on.
 
-Once, after the third step, a copy of the root module runs on the batch of that step in evaluation
-mode. One random cotangent on one sample (or position) of the output is pulled back to the input:
-where the result is not exactly zero, the output depends on it. It costs a forward and at most three
-backward passes.
+Once, after the third step, a copy of the root module runs in evaluation mode on a few samples of
+that step. One random cotangent on one sample (or position) of the output is pulled back to the
+input: where the result is not exactly zero, the output depends on it. It costs a forward and at
+most three backward passes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Module
 
-from ..loop.exact import tensors_in
 from ..loop.watch import EVERY_EVENT, Watch
 from ..origin.reach import functions_of, reach_kept
 from .graph import name_of, nodes_from, saved_tensor
-from .probing import Unsuitable, copy_of, unnoticed
+from .probing import Unsuitable, unnoticed
+from .pulling import ModuleCall, Run, run_copy
 from .saved_hooks import SavedHooksWatch
 
 if TYPE_CHECKING:
@@ -70,16 +70,6 @@ class InfluenceFacts:
     elapsed_s: float = 0.0
 
 
-LeafMaker = Callable[[Module, tuple[object, ...], Tensor], "Tensor | None"]
-
-
-@dataclass(slots=True)
-class _Call:
-    module: Module
-    args: tuple[object, ...]
-    kwargs: Mapping[str, object]
-
-
 class InfluenceWatch(Watch):
     """Measures once.
 
@@ -95,7 +85,8 @@ class InfluenceWatch(Watch):
         self.wanted = True
         self.causal: frozenset[str] = frozenset()
         self._hooks = loop.watches.gather(SavedHooksWatch)
-        self._calls: list[_Call] = []
+        self._call: ModuleCall | None = None
+        self._roots: set[int] = set()
         self._targets: list[Tensor] = []
         self._batches: list[Tensor] = []
         self._steps = 0
@@ -111,7 +102,8 @@ class InfluenceWatch(Watch):
 
     def stop(self) -> None:
         """Let go of the batch."""
-        self._calls, self._targets, self._batches = [], [], []
+        self._call, self._targets, self._batches = None, [], []
+        self._roots.clear()
 
     def forward_ended(
         self,
@@ -120,9 +112,11 @@ class InfluenceWatch(Watch):
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> None:
-        """Keep the calls of the step."""
+        """Keep the first call of the step; others of the same module are micro-batches or views."""
         if not self._idle and torch.is_grad_enabled() and root.facts.parameters:
-            self._calls.append(_Call(module, args, kwargs))
+            self._roots.add(id(module))
+            if self._call is None:
+                self._call = ModuleCall(module, args, kwargs)
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Keep the targets of the step's losses."""
@@ -139,18 +133,21 @@ class InfluenceWatch(Watch):
         """Measure after the third step."""
         if self._idle:
             return
-        calls, self._calls = self._calls, []
+        call, self._call = self._call, None
+        roots, self._roots = len(self._roots), set()
         targets, self._targets = self._targets, []
         self._steps += 1
-        if calls and calls[0].args and isinstance(calls[0].args[0], Tensor):
-            self._batches.append(calls[0].args[0].detach())
+        if call is not None and call.tensors:
+            self._batches.append(call.tensors[0].detach())
         if self._steps <= _AT_STEP:
             return
         started = time.perf_counter()
         batches, self._batches = self._batches, []
         self.facts = InfluenceFacts()
         try:
-            _measure(self.facts, calls, targets, batches, self.causal)
+            if call is None or roots != 1:
+                raise Unsuitable(f"{roots} root modules led to the step, one is needed")
+            _measure(self.facts, call, _Data(targets, batches), self.causal)
         except Unsuitable as reason:
             self.facts.why_not = str(reason)
         except Exception as error:
@@ -158,34 +155,30 @@ class InfluenceWatch(Watch):
         self.facts.elapsed_s = time.perf_counter() - started
 
 
+@dataclass(slots=True)
+class _Data:
+    """Targets of the step's losses, and the inputs of the steps so far."""
+
+    targets: list[Tensor]
+    batches: list[Tensor]
+
+
 def _measure(
-    facts: InfluenceFacts,
-    calls: list[_Call],
-    targets: list[Tensor],
-    batches: list[Tensor],
-    declared: frozenset[str],
+    facts: InfluenceFacts, call: ModuleCall, data: _Data, declared: frozenset[str]
 ) -> None:
-    if len(calls) != 1:
-        raise Unsuitable(f"{len(calls)} calls of root modules led to the step, one is needed")
-    call = calls[0]
     facts.module = type(getattr(call.module, "_orig_mod", call.module)).__name__
-    shifted = _shifted_input(call, targets)
+    shifted = _shifted_input(call, data.targets)
     facts.causal = shifted is not None or facts.module in declared
-    given = shifted if shifted is not None else _first_tensor(call)
+    given = shifted if shifted is not None else next(iter(call.tensors), None)
     if given is None or not given.dim() or not 1 < given.shape[0] <= _MAX_BATCH:
         raise Unsuitable("the model's input has no batch of two or more samples")
-    facts.batch = given.shape[0]
-    facts.lawful = _lawful(call, given, targets, batches)
     reach = reach_kept(functions_of([call.module]), [call.module])
     with unnoticed(), reach, torch.enable_grad():
-        leaf, output = _run(call, given)
-        _samples(facts, leaf, output)
+        run = run_copy(call, given)
+        facts.lawful = _lawful(call, given, data, run)
+        _samples(facts, run, given.shape[0])
         if facts.causal:
-            _positions(facts, leaf, output)
-
-
-def _first_tensor(call: _Call) -> Tensor | None:
-    return next((tensor for _, tensor in tensors_in((call.args, dict(call.kwargs)))), None)
+            _positions(facts, run)
 
 
 def is_shifted(tokens: Tensor, target: Tensor) -> bool:
@@ -205,116 +198,78 @@ def is_shifted(tokens: Tensor, target: Tensor) -> bool:
     return bool(known.any()) and bool((lined == tokens[:, 1:])[known].all())
 
 
-def _shifted_input(call: _Call, targets: list[Tensor]) -> Tensor | None:
-    for _, tensor in tensors_in((call.args, dict(call.kwargs))):
+def _shifted_input(call: ModuleCall, targets: list[Tensor]) -> Tensor | None:
+    for tensor in call.tensors:
         if any(is_shifted(tensor, target) for target in targets):
             return tensor
     return None
 
 
-def _lawful(call: _Call, given: Tensor, targets: list[Tensor], batches: list[Tensor]) -> str:
+def _lawful(call: ModuleCall, given: Tensor, data: _Data, run: Run) -> str:
     """Say what speaks for samples that are coupled on purpose."""
-    count = given.shape[0]
-    tensors = [tensor for _, tensor in tensors_in((call.args, dict(call.kwargs)))]
-    held = [*call.module.buffers(), *call.module.parameters()]
-    if len(tensors) > 1:
+    count, batches = given.shape[0], data.batches
+    if not run.in_part and len(call.tensors) > 1:
         return "the model takes several tensors, as a graph network does"
-    if any(tuple(tensor.shape[-2:]) == (count, count) for tensor in held):
+    held = [*call.module.buffers(), *call.module.parameters()]
+    if not run.in_part and any(tuple(tensor.shape[-2:]) == (count, count) for tensor in held):
         return "the model holds a square matrix of the batch's size"
     if any(torch.equal(batches[0], other) for other in batches[1:]):
         return "every step uses the same batch"
-    labelled = [target for target in targets if target.dim() and target.shape[0] == count]
+    labelled = [target for target in data.targets if target.dim() and target.shape[0] == count]
     if not any(bool((target != target[0]).any()) for target in labelled):
         return "no loss has a target of its own for each sample"
     return ""
 
 
-def _run(call: _Call, given: Tensor) -> tuple[Tensor, Tensor]:
-    """Run a copy; return the leaf that stands for the input, and the output."""
-    module = copy_of(call.module)
-    leaves: list[Tensor] = []
-    if given.is_floating_point():
-        leaves.append(given.detach().clone().requires_grad_())
-        args = tuple(leaves[0] if value is given else value for value in call.args)
-        kwargs = {key: leaves[0] if v is given else v for key, v in call.kwargs.items()}
-    else:
-        args, kwargs = call.args, dict(call.kwargs)
-        for part in module.modules():
-            if isinstance(part, nn.Embedding):
-                part.register_forward_hook(_leaf_maker(given, leaves))
-    result = module(*args, **kwargs)
-    if not leaves:
-        raise Unsuitable("no embedding of the model reads its input")
-    for _, output in tensors_in(result):
-        if output.requires_grad and output.dim() and not output.shape[0] % given.shape[0]:
-            return leaves[0], output
-    raise Unsuitable("no output has the batch's size")
-
-
-def _leaf_maker(given: Tensor, leaves: list[Tensor]) -> LeafMaker:
-    def make_leaf(module: Module, args: tuple[object, ...], output: Tensor) -> Tensor | None:
-        read = args[0] if args else None
-        if leaves or not isinstance(read, Tensor) or read.shape != given.shape:
-            return None
-        if not torch.equal(read, given):
-            return None
-        leaves.append(output.detach().requires_grad_())
-        return leaves[0]
-
-    return make_leaf
-
-
-def _pull(output: Tensor, leaf: Tensor, index: tuple[slice | int, ...]) -> Tensor:
-    generator = torch.Generator(device=output.device).manual_seed(0)
-    cotangent = torch.zeros_like(output)
-    part = cotangent[index]
-    noise = torch.randn(part.shape, generator=generator, device=output.device)
-    cotangent[index] = noise.to(output.dtype)
-    (found,) = torch.autograd.grad(output, leaf, cotangent, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(leaf) if found is None else found.detach().abs()
-
-
-def _samples(facts: InfluenceFacts, leaf: Tensor, output: Tensor) -> None:
-    count = leaf.shape[0]
-    if output.shape[0] != count or tuple(output.shape[1:]) == (count,):
+def _samples(facts: InfluenceFacts, run: Run, batch: int) -> None:
+    count = run.leaf.shape[0]
+    if run.shape[0] != count or tuple(run.shape[1:]) in ((count,), (batch,)):
         return  # flattened positions, or a matrix of all pairs
+    facts.batch = count
     middle = count // 2
-    influence = _pull(output, leaf, (middle,)).reshape(count, -1).amax(1)
+    influence = run.pull((middle,)).reshape(count, -1).amax(1)
     own = float(influence[middle])
     influence[middle] = 0
     coupled = int((influence > 0).sum())
-    if coupled and _is_batch_second(leaf, output):
+    if coupled and _is_batch_second(run):
         return
     facts.coupled = coupled
     facts.coupling = float(influence.max()) / own if own else float("inf")
 
 
-def _is_batch_second(leaf: Tensor, output: Tensor) -> bool:
+def _is_batch_second(run: Run) -> bool:
     """Whether the second axis keeps its entries apart: then that is the batch."""
-    if leaf.dim() < 3 or output.dim() < 2 or output.shape[1] != leaf.shape[1]:
+    width = run.leaf.shape[1] if run.leaf.dim() > 2 else 0
+    if width < 2 or len(run.shape) < 2 or run.shape[1] != width:
         return False
-    if leaf.shape[1] < 2:
-        return False
-    middle = leaf.shape[1] // 2
-    influence = _pull(output, leaf, (slice(None), middle)).transpose(0, 1)
-    rows = influence.reshape(leaf.shape[1], -1).amax(1)
+    middle = width // 2
+    influence = run.pull((slice(None), middle)).transpose(0, 1)
+    rows = influence.reshape(width, -1).amax(1)
     rows[middle] = 0
     return not bool(rows.any())
 
 
-def _positions(facts: InfluenceFacts, leaf: Tensor, output: Tensor) -> None:
-    if leaf.dim() < 3:
+def _positions(facts: InfluenceFacts, run: Run) -> None:
+    if run.leaf.dim() < 3:
         return
-    count, length = leaf.shape[:2]
-    lined = output
-    if output.shape[0] == count * length:
-        lined = output.reshape(count, length, -1)
-    if lined.dim() < 2 or tuple(lined.shape[:2]) != (count, length) or length < 2:
+    count, length = run.leaf.shape[:2]
+    lined = _lined(run.shape, count, length)
+    if lined is None or length < 2:
         return
     facts.position = (length - 1) // 2
-    influence = _pull(lined, leaf, (slice(None), facts.position))
+    influence = run.pull((slice(None), facts.position), lined)
     by_position = influence.transpose(0, 1).reshape(length, -1).amax(1)
     past = float(by_position[: facts.position + 1].max())
     future = by_position[facts.position + 1 :]
     facts.leak = float(future.max()) / past if past else float(future.max())
     facts.leaking = int((future > _LEAK * past).sum())
+
+
+def _lined(shape: tuple[int, ...], count: int, length: int) -> tuple[int, ...] | None:
+    """The output's shape with its positions on the second axis; a model may leave out the last."""
+    for positions in (length, length - 1):
+        if len(shape) > 1 and shape[:2] == (count, positions):
+            return shape
+        if shape[0] == count * positions:
+            return (count, positions, *shape[1:])
+    return None

@@ -8,6 +8,7 @@ load the data; no sample is touched.
 from __future__ import annotations
 
 import random
+import types
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..facts import Place
+from ..facts import OptimizerFacts, Place
 from ..loop.watch import Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .loader_series import LoaderSeries
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -34,6 +36,8 @@ __all__ = ["EpochFacts", "LoaderFacts", "LoaderWatch", "describe_loader"]
 
 _KEPT_EPOCHS = 8
 _KEPT_BATCHES = 4096
+_DEPTH = 3
+_MAX_PARTS = 32
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -47,6 +51,8 @@ class EpochFacts:
         step: step of the loop that was closed last when it began.
         others: batches that all other iterators had given when it began.
         evaluated: whether its batches went into a model without gradients.
+        trained: optimizers that stepped between its beginning and that of the next epoch of its
+            loader; ``None`` while that is not known.
     """
 
     order: list[int] = field(default_factory=list)
@@ -55,11 +61,12 @@ class EpochFacts:
     step: int = -1
     others: int = 0
     evaluated: bool = False
+    trained: tuple[OptimizerFacts, ...] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LoaderFacts:
-    """One data loader.
+    """One data loader, or several alike over one dataset, each made when the last was gone.
 
     Attributes:
         sampler: class name of its sampler.
@@ -101,7 +108,8 @@ class LoaderWatch(Watch):
         self.news: list[LoaderFacts] = []
         self._known: weakref.WeakKeyDictionary[object, LoaderFacts] = weakref.WeakKeyDictionary()
         self._running: weakref.WeakKeyDictionary[object, EpochFacts] = weakref.WeakKeyDictionary()
-
+        self._series = LoaderSeries()
+        self._steps: dict[int, list[tuple[OptimizerFacts, int]]] = {}
         self._given = 0
         self._stepped = False
         self._latest: EpochFacts | None = None
@@ -117,6 +125,11 @@ class LoaderWatch(Watch):
         patches.replace(DataLoader, "__iter__", self._wrap_iter)
         patches.replace(_BaseDataLoaderIter, "_next_index", self._wrap_index)
         patches.replace(_BaseDataLoaderIter, "__next__", self._wrap_next)
+
+    def stop(self) -> None:
+        """The last epochs are over."""
+        for facts in self.loaders:
+            self._ended(facts)
 
     def _wrap_iter(self, original: Replacement) -> Replacement:
         def iterate(loader: object) -> object:
@@ -170,8 +183,11 @@ class LoaderWatch(Watch):
             return
         facts = self._known.get(loader)
         if facts is None:
-            facts = self._known[loader] = describe_loader(loader)
+            facts = self._known[loader] = self._series.join(loader, describe_loader(loader))
+        if not facts.iterators:
             self.loaders.append(facts)
+        self._ended(facts)
+        self._steps[id(facts)] = [(known.facts, known.facts.steps) for known in self.loop.book]
         epoch = getattr(loader.sampler, "epoch", None)
         begun.step = self.loop.index if self._stepped else -1
         begun.others = self._given - sum(known.given for known in facts.epochs)
@@ -181,6 +197,16 @@ class LoaderWatch(Watch):
         facts.epochs.append(begun)
         del facts.epochs[:-_KEPT_EPOCHS]
         self.news.append(facts)
+
+    def _ended(self, facts: LoaderFacts) -> None:
+        """Note which optimizers stepped since the last epoch of a loader began."""
+        began = {id(known): steps for known, steps in self._steps.pop(id(facts), ())}
+        if facts.epochs:
+            facts.epochs[-1].trained = tuple(
+                known.facts
+                for known in self.loop.book
+                if known.facts.steps > began.get(id(known.facts), 0)
+            )
 
     def _ordered(self, iterator: object, index: object) -> None:
         epoch = self._running.get(iterator) or self._opening
@@ -216,9 +242,25 @@ def _length(sized: object) -> int | None:
 
 
 def _copied_generators(loader: DataLoader[object]) -> Iterator[str]:
-    if loader.num_workers < 2 or loader.worker_init_fn is not None:
-        return
-    for name, value in vars(loader.dataset).items() if hasattr(loader.dataset, "__dict__") else ():
+    if loader.num_workers >= 2 and loader.worker_init_fn is None:
+        yield from _generators_in(loader.dataset, "", 0)
+
+
+def _generators_in(holder: object, path: str, depth: int) -> Iterator[str]:
+    """Paths of the random generators that an object holds, also in its transforms."""
+    for name, value in _attributes(holder):
+        below = f"{path}.{name}" if path else name
         numpy_made = type(value).__module__.startswith("numpy.random")
         if numpy_made or isinstance(value, (random.Random, torch.Generator)):
-            yield name
+            yield below
+        elif depth < _DEPTH:
+            yield from _generators_in(value, below, depth + 1)
+
+
+def _attributes(holder: object) -> list[tuple[str, object]]:
+    if isinstance(holder, (list, tuple)):
+        few = holder[:_MAX_PARTS] if len(holder) <= _MAX_PARTS else ()
+        return [(str(index), value) for index, value in enumerate(few)]
+    if isinstance(holder, (type, types.ModuleType, torch.Tensor)):
+        return []
+    return list(getattr(holder, "__dict__", {}).items())

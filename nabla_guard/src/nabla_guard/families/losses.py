@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.autograd.graph import Node
+from torch.nn import functional
 
 from ..facts import ParameterFacts, Place
 from ..loop.watch import Watch
+from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .class_picks import PICKS, picked_axis
 from .graph import (
     FLAT,
     RESHAPES,
@@ -49,6 +52,7 @@ _LOSSES = frozenset(
         "Sub",
     }
 )
+_LIKELIHOODS = PICKS | {"Log"}
 _EXPAND = frozenset({"Expand"})
 _WALKS = 6
 _EVERY = 100
@@ -80,7 +84,8 @@ class LossInput:
     """One loss (or difference) in the graph of a backward pass, and what reaches it.
 
     Attributes:
-        loss: name of the operator, e.g. ``"NllLoss"``; ``"Sub"`` for a difference by hand.
+        loss: name of the operator, e.g. ``"NllLoss"``; ``"Sub"`` for a difference by hand,
+            ``"Pick"`` for a likelihood by hand, ``"KlDiv"`` for a call of ``kl_div``.
         feeders: what made its input, nearest first, at most three.
         shape: shape at which it compares.
         given: shape of the prediction before it was broadcast.
@@ -92,6 +97,7 @@ class LossInput:
         one_hot: whether the targets are two-dimensional and each row sums to one.
         input_high: largest value of the input; only read for a negative log-likelihood.
         averaged: whether the loss is a mean over the targets.
+        class_axis: the axis along which one entry of each row is picked, for ``"Pick"``.
         place: where backward was called.
     """
 
@@ -107,6 +113,7 @@ class LossInput:
     one_hot: bool = False
     input_high: float | None = None
     averaged: bool = False
+    class_axis: int | None = None
     place: Place | None = None
 
 
@@ -146,6 +153,10 @@ class LossWatch(Watch):
             else frozenset()
         )
 
+    def start(self, patches: Patches) -> None:
+        """Follow the one loss that leaves no operator of its own in the graph."""
+        patches.replace(functional, "kl_div", self._wrap_divergence)
+
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Walk, if it is time to."""
         if self.facts.walks >= _WALKS and (self.loop.index + 1) % _EVERY:
@@ -156,7 +167,7 @@ class LossWatch(Watch):
         nodes = list(nodes_from(tops))
         for node in nodes:
             name = name_of(node)
-            if name in _LOSSES:
+            if name in _LOSSES or name in _LIKELIHOODS:
                 self.facts.seen.extend(self._inputs(node, name, place))
         if any(name_of(node) in FLAT for node in nodes):
             self.facts.flat = list(self._behind_flat(tops, nodes))
@@ -176,8 +187,31 @@ class LossWatch(Watch):
             if leaf is not None and node not in live:
                 yield self.loop.gradients.record(leaf).facts, flat[0].lower()
 
+    def _wrap_divergence(self, original: Replacement) -> Replacement:
+        def kl_div(*args: object, **kwargs: object) -> object:
+            self.guarded(lambda: self._divergence(args[0] if args else kwargs.get("input")))
+            return original(*args, **kwargs)
+
+        return kl_div
+
+    def _divergence(self, given: object) -> None:
+        if self.facts.walks >= _WALKS or not isinstance(given, Tensor) or given.grad_fn is None:
+            return
+        found = LossInput(
+            loss="KlDiv",
+            feeders=tuple(_feeders(given.grad_fn, read=not self._hooks.hooked)),
+            shape=tuple(given.shape),
+            input_high=float(given.detach().amax()) if given.numel() else None,
+            place=user_place(),
+        )
+        self.facts.seen.append(found)
+
     def _inputs(self, node: Node, name: str, place: Place | None) -> Iterator[LossInput]:
         first = node.next_functions[0][0] if node.next_functions else None
+        if name in _LIKELIHOODS:
+            if first is not None and not self._hooks.hooked:
+                yield from _picked(node, first, place)
+            return
         if name == "Sub":
             found = _difference(node, place)
             if found is not None:
@@ -193,6 +227,26 @@ class LossWatch(Watch):
             place=place,
         )
         yield found if self._hooks.hooked else _with_targets(found, node)
+
+
+def _picked(node: Node, first: Node, place: Place | None) -> Iterator[LossInput]:
+    """One entry of each row of log-probabilities, whether the logarithm comes before or after."""
+    logarithm: tuple[Feeder, ...] = ()
+    if name_of(node) == "Log":
+        if name_of(first) not in PICKS or not first.next_functions:
+            return
+        logarithm = (Feeder(op="Log"),)
+        node, below = first, first.next_functions[0][0]
+        if below is None:
+            return
+        first = below
+    shape = shape_of(first) or ()
+    axis = picked_axis(node, shape)
+    if axis is not None:
+        feeders = (*logarithm, *_feeders(first, read=False))
+        yield LossInput(
+            loss="Pick", feeders=feeders, shape=shape, given=shape, class_axis=axis, place=place
+        )
 
 
 def _feeders(node: Node, *, read: bool) -> Iterator[Feeder]:

@@ -19,7 +19,7 @@ from ..taps.instrument import INSTRUMENT
 __all__ = ["Unsuitable", "copy_of", "unnoticed"]
 
 _MAX_BYTES = 1 << 29
-_WRITES_OUTSIDE = frozenset({"STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL"})
+_WRITES_GLOBAL = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 
 
 class Unsuitable(Exception):
@@ -76,6 +76,10 @@ def unnoticed() -> Iterator[None]:
 
 def _writes_outside(kind: type[Module]) -> bool:
     code = getattr(kind.forward, "__code__", None)
-    return code is not None and any(
-        step.opname in _WRITES_OUTSIDE for step in dis.get_instructions(code)
+    if code is None:
+        return False
+    return any(
+        step.opname in _WRITES_GLOBAL
+        or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars)  # else its own
+        for step in dis.get_instructions(code)
     )

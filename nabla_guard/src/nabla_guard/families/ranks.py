@@ -7,6 +7,7 @@ others have posted so far; nothing ever waits.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import zlib
@@ -39,6 +40,7 @@ _PENDING_STEPS = 8
 _PENDING_S = 0.2
 _KEPT_STEPS = 512
 _REFRESH_STEPS = 64
+_SESSIONS = itertools.count()  # ranks run one program, so they count alike
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -103,6 +105,7 @@ class RankWatch(Watch):
         self._steps = 0
         self._batch = 0
         self._scaler: Callable[[], float] | None = None
+        self._session = -1
 
     @property
     def patient(self) -> frozenset[str]:
@@ -141,6 +144,7 @@ class RankWatch(Watch):
             return
         if self.facts.rank < 0:
             self.facts.rank = dist.get_rank()
+            self._session = next(_SESSIONS)
         if not self._steps % _REFRESH_STEPS or self._steps == 1:
             self._list_tensors()
         self._steps += 1
@@ -178,7 +182,10 @@ class RankWatch(Watch):
             self._exchange()
 
     def _list_tensors(self) -> None:
-        roots = self.loop.roots.living
+        """What must be equal: with a parallel module only what is inside of it."""
+        living = self.loop.roots.living
+        parallel = [root for root in living if isinstance(root, DistributedDataParallel)]
+        roots = parallel or living
         parameters = {
             id(value): (name, value)
             for root in roots
@@ -220,23 +227,28 @@ class RankWatch(Watch):
                 if step in self._mine:
                     pairs.append((step, self._mine[step], theirs))
 
-    @staticmethod
-    def _key(rank: int, index: int) -> str:
-        return f"nabla/ranks/{rank}/{index}"
+    def _key(self, rank: int, index: int) -> str:
+        return f"nabla/ranks/{self._session}/{rank}/{index}"
 
 
 def fingerprint(tensors: list[Tensor]) -> list[int]:
     """Return the sum of the bit patterns of each tensor: one changed bit changes it."""
     if not tensors:
         return []
-    sums = []
-    for tensor in tensors:
-        bits = tensor.detach().contiguous()
-        if bits.dtype == torch.bool or bits.is_complex():
-            bits = bits.to(torch.uint8) if bits.dtype == torch.bool else torch.view_as_real(bits)
-        sums.append(bits.view(_INTEGERS[bits.element_size()]).sum(dtype=torch.int64))
-    values: list[int] = torch.stack(sums).tolist()
+    values: list[int] = torch.stack([_sum_of_bits(tensor) for tensor in tensors]).tolist()
     return values
+
+
+def _sum_of_bits(tensor: Tensor) -> Tensor:
+    bits = tensor.detach().contiguous()
+    if bits.dtype == torch.bool or bits.is_complex():
+        bits = bits.to(torch.uint8) if bits.dtype == torch.bool else torch.view_as_real(bits)
+    if bits.nbytes and not bits.nbytes % 8:  # whole words: a quarter of the time
+        flat = bits.view(-1)
+        if flat.storage_offset() * flat.element_size() % 8:
+            flat = flat.clone()
+        return flat.view(torch.int64).sum()
+    return bits.view(_INTEGERS[bits.element_size()]).sum(dtype=torch.int64)
 
 
 def _is_distributed() -> bool:

@@ -7,38 +7,92 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import Module, Parameter
+from torch.optim import Optimizer
 
-from ..facts import ParameterFacts
+from ..facts import Call, ParameterFacts
 from ..loop.watch import Watch
 from .graph import leaf_of, nodes_from
 
 if TYPE_CHECKING:
+    from ..loop.book import OptimizerRecord
+    from ..loop.gradients import GradientRecord
     from ..loop.live import LiveLoop
+    from ..loop.roots import RootRecord
 
 __all__ = ["ReachWatch"]
 
 _EARLY_PASSES = 6
+_CLOSE_STEPS = 4
+_READ_STEPS = 8
 _MAX_DEPTH = 3
 _MAX_ITEMS = 256
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 class ReachWatch(Watch):
-    """Walks the graphs of the first backward passes and of the first steps of each optimizer."""
+    """Walks the graphs of the first backward passes and of the first steps of each optimizer.
+
+    Attributes:
+        newcomers: parameters of no optimizer whose first gradient was seen, until a detector takes
+            them away.
+    """
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
+        self.newcomers: list[ParameterFacts] = []
         self._reached: set[int] = set()
+        self._given: set[int] = set()
         self._passes = 0
+        self._read_at = 0
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
-        return frozenset({"backward_started"}) if self._passes >= _EARLY_PASSES else frozenset()
+        done = {"step_started", "backward_ended", "forward_ended"}
+        return frozenset(done | {"backward_started"} if self._passes >= _EARLY_PASSES else done)
 
     def reached(self, parameter: ParameterFacts) -> bool:
         """Whether a graph that was walked leads to ``parameter``."""
         return id(parameter) in self._reached
+
+    def given(self, parameter: ParameterFacts) -> bool:
+        """Whether ``parameter`` had a gradient when one of the first steps of an optimizer began,
+        also one that was put there by hand, or is used up before its backward pass ends."""
+        return id(parameter) in self._given
+
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Read now and then which parameters the root modules have: layers may be added."""
+        if self.loop.index - self._read_at >= _READ_STEPS:
+            self._read_at = self.loop.index
+            self.loop.roots.refresh()
+
+    def backward_ended(
+        self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
+    ) -> None:
+        """Look closely at parameters that join the training after its first steps."""
+        new = [
+            found.facts
+            for found in written
+            if found.facts.writes == 1 and not found.facts.ever_held
+        ]
+        if new:
+            self.newcomers.extend(new)
+            self.loop.calm.attend(_CLOSE_STEPS)
+
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """See :class:`.watch.Watch`."""
+        if not record.curious:
+            return
+        for found in record.records:
+            parameter = found.ref()
+            if parameter is not None and parameter.grad is not None:
+                self._given.add(id(found.facts))
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.watch.Watch`."""

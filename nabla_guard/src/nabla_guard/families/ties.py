@@ -25,6 +25,7 @@ TieKind = Literal["broken", "declared", "memory", "values"]
 _FIRST_LOOK = 2
 _EVERY = 100
 _MIN_ELEMENTS = 16
+_DECLARES = ("tie_word_embeddings", "tie_embeddings", "tie_weights", "weight_tying")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,22 +127,46 @@ def _broken(module: Module, groups: list[tuple[str, ...]]) -> list[TieFacts]:
 
 def _declared(module: Module) -> list[TieFacts]:
     """Language models say in their config that input and output embeddings are tied."""
-    config = getattr(module, "config", None)
-    ends = [getattr(module, f"get_{side}_embeddings", None) for side in ("input", "output")]
-    if getattr(config, "tie_word_embeddings", False) is not True or not all(map(callable, ends)):
+    if not any(_says_tied(part) for part in (module, getattr(module, "module", None))):
         return []
-    layers = [end() for end in ends if end is not None]
-    weights = [getattr(layer, "weight", None) for layer in layers]
+    weights = _weights_of_ends(module)
     names = {id(parameter): name for name, parameter in module.named_parameters()}
+    if len(weights) != 2 or weights[0] is weights[1]:
+        return []
     first, second = weights
-    if (
-        not isinstance(first, Tensor)
-        or first is second
-        or id(first) not in names
-        or id(second) not in names
-    ):
+    if id(first) not in names or id(second) not in names:
         return []
     return [_tie("declared", module, names[id(first)], names[id(second)], first)]
+
+
+def _says_tied(module: object) -> bool:
+    config = getattr(module, "config", None)
+    given = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
+    return any(
+        given.get(name, getattr(config, name, None)) is True
+        or getattr(module, "__dict__", {}).get(name) is True
+        for name in _DECLARES
+    )
+
+
+def _weights_of_ends(module: Module) -> list[Tensor]:
+    """Weights of the input and the output embedding: as the module tells, or the only pair of an
+    embedding and an output layer with equal shapes."""
+    ends = [getattr(module, f"get_{side}_embeddings", None) for side in ("input", "output")]
+    if all(map(callable, ends)):
+        layers = [end() for end in ends if end is not None]
+        found = [getattr(layer, "weight", None) for layer in layers]
+        return [weight for weight in found if isinstance(weight, Tensor)]
+    parts = [part for part in module.modules() if _is_end(part)]
+    tables = [_weight(part) for part in parts if isinstance(part, nn.Embedding)]
+    outputs = [_weight(part) for part in parts if isinstance(part, nn.Linear)]
+    pairs = [
+        [table, output]
+        for table in tables
+        for output in outputs
+        if table is not None and output is not None and table.shape == output.shape
+    ]
+    return pairs[0] if len(pairs) == 1 else []
 
 
 def _overlapping(module: Module) -> list[TieFacts]:

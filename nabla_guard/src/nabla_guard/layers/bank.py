@@ -34,6 +34,10 @@ class Bank:
     The buffer grows up to 4096 slots and then folds: what comes later is joined on the device with
     the last slot of the same owner.
 
+    Attributes:
+        slots: where a minimum and a maximum go.
+        owners: who filled each slot of this step; the next one is that of their number.
+
     Args:
         dtype: of the values.
         device: of the values.
@@ -42,14 +46,15 @@ class Bank:
     __slots__ = (
         "_buffer",
         "_first",
+        "_flat",
         "_folded",
         "_host",
         "_marked",
         "_shared",
-        "_slots",
         "device",
         "dtype",
         "owners",
+        "slots",
     )
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -58,7 +63,8 @@ class Bank:
         self.owners: list[int] = []
         self._shared: list[tuple[int, int]] = []
         self._buffer = torch.empty((0, 2), dtype=dtype, device="meta")
-        self._slots: list[Pair] = []
+        self._flat = self._buffer.view(-1)
+        self.slots: list[Pair] = []
         self._folded: dict[int, int] = {}
         self._host: Tensor | None = None
         self._first = 0
@@ -72,8 +78,8 @@ class Bank:
             owner: any number.
         """
         used = len(self.owners)
-        if used < len(self._slots):
-            torch.aminmax(tensor, out=self._slots[used])
+        if used < len(self.slots):
+            torch.aminmax(tensor, out=self.slots[used])
             self.owners.append(owner)
         elif used < _MOST:
             self._allocate(2 * used or _FIRST)
@@ -116,11 +122,12 @@ class Bank:
         if used == first:
             self.clear()
             return None
-        buffer = self._buffer if self._host is None else self._host
+        flat = self._flat
         if self._host is not None:
             torch.cuda.current_stream(self.device).synchronize()  # done already by the step's read
+            flat = self._host.view(-1)
         owners = self.owners[first:]
-        values: list[float] = buffer[first:used].flatten().tolist()
+        values: list[float] = flat[2 * first : 2 * used].tolist()
         for slot, owner in self._shared:
             if slot >= first:
                 owners.append(owner)
@@ -131,11 +138,11 @@ class Bank:
     def _allocate(self, count: int) -> None:
         with torch.inference_mode(False), torch.no_grad():
             buffer = torch.empty((count, 2), dtype=self.dtype, device=self.device)
-            if self._slots:
-                buffer[: len(self._slots)].copy_(self._buffer)
-            self._buffer = buffer
+            if self.slots:
+                buffer[: len(self.slots)].copy_(self._buffer)
+            self._buffer, self._flat = buffer, buffer.view(-1)
             lows, highs = buffer.unbind(1)
-            self._slots = list(zip(lows.unbind(), highs.unbind(), strict=True))
+            self.slots = list(zip(lows.unbind(), highs.unbind(), strict=True))
 
     def _fold(self, tensor: Tensor, owner: int) -> None:
         if not self._folded:
@@ -143,5 +150,5 @@ class Bank:
         slot = self._folded.get(owner)
         if slot is not None:
             low, high = torch.aminmax(tensor)
-            torch.minimum(low, self._slots[slot][0], out=self._slots[slot][0])
-            torch.maximum(high, self._slots[slot][1], out=self._slots[slot][1])
+            torch.minimum(low, self.slots[slot][0], out=self.slots[slot][0])
+            torch.maximum(high, self.slots[slot][1], out=self.slots[slot][1])

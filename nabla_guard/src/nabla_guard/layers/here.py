@@ -28,16 +28,24 @@ _PLAIN = (Tensor, Parameter)
 
 Hook = Callable[[Tensor], None]
 
+_is_recording = torch.is_grad_enabled
+_set_recording = torch._C._set_grad_enabled
+
 
 class _Entry:
-    """A leaf module as this thread knows it; ``layer`` is -1 when it is not looked at."""
+    """A leaf module as this thread knows it; ``layer`` is -1 when it is not looked at.
 
-    __slots__ = ("bank", "hook", "layer", "ref", "tap")
+    ``dtype`` and ``device`` are those of its last output, if that could be measured.
+    """
+
+    __slots__ = ("bank", "device", "dtype", "hook", "layer", "ref", "tap")
 
     def __init__(self, layer: int, bank: Bank, ref: weakref.ref[Module]) -> None:
         self.layer = layer
         self.bank = bank
         self.ref = ref
+        self.dtype: torch.dtype | None = None
+        self.device: torch.device | None = None
         self.hook: Hook | None = None
         self.tap: Tensor | None = None
 
@@ -50,6 +58,7 @@ class Here:
     """
 
     whole = False
+    direct = True  # a range may be taken without asking anybody first
 
     def __init__(self, watch: LayerWatch) -> None:
         self._root: weakref.ref[Module] | None = None
@@ -74,19 +83,43 @@ class Here:
         """See :class:`..taps.inside.Inside`."""
         entry = self._entries.get(id(module))
         try:
-            if entry is None:
-                entry = self._meet(module)
+            if (
+                entry is None
+                or type(output) is not Tensor
+                or output.dtype is not entry.dtype
+                or output.device != entry.device
+                or not self.direct
+            ):
+                self._end(entry or self._meet(module), output)
+                return
             if entry.layer < 0:
                 return
-            if type(output) is Tensor:
-                self._reduce(entry, output)
+            bank = entry.bank
+            used = len(bank.owners)
+            if used >= len(bank.slots):
+                self._end(entry, output)
+                return
+            recording = _is_recording()
+            _set_recording(False)  # torch.no_grad() costs as much as the reduction
+            try:
+                torch.aminmax(output, out=bank.slots[used])
+            finally:
+                _set_recording(recording)
+            bank.owners.append(2 * entry.layer)
+            if output.output_nr or entry.tap is None:
                 self._follow(entry, output)
-            else:
-                for _, tensor in tensors_in(output):
-                    self._reduce(entry, tensor)
-                    self._follow(entry, tensor)
+            elif (node := output.grad_fn) is not None:
+                node._register_hook_dict(entry.tap)
         except Exception as error:
-            self._give_up(entry, module, output, error)
+            self._give_up(module, output, error)
+
+    def _end(self, entry: _Entry, output: object) -> None:
+        """:meth:`ended` for whatever a module may return."""
+        if entry.layer < 0:
+            return
+        for _, tensor in tensors_in(output):
+            self._reduce(entry, tensor)
+            self._follow(entry, tensor)
 
     def around(
         self,
@@ -129,17 +162,20 @@ class Here:
     def mark(self) -> None:
         """A backward pass is over."""
         for bank in self._banks.values():
-            bank.mark()
+            if bank.owners:
+                bank.mark()
 
     def drop_marked(self) -> None:
         """Gradients were cleared: what led to them is of no interest any more."""
         for bank in self._banks.values():
-            bank.drop_marked()
+            if bank.owners:
+                bank.drop_marked()
 
     def clear(self) -> None:
         """Begin a new step."""
         for bank in self._banks.values():
-            bank.clear()
+            if bank.owners:
+                bank.clear()
 
     def send(self) -> None:
         """Start copying to the host."""
@@ -148,7 +184,12 @@ class Here:
 
     def receive(self) -> list[Held]:
         """Return what was noted, and begin a new step."""
-        return [held for bank in self._banks.values() if (held := bank.receive()) is not None]
+        found = []
+        for bank in self._banks.values():
+            held = bank.receive() if bank.owners else None
+            if held is not None:
+                found.append(held)
+        return found
 
     # ------------------------------------------------------------------ private
     def _reduce(self, entry: _Entry, tensor: Tensor) -> None:
@@ -157,15 +198,12 @@ class Here:
             bank = self._bank(entry, tensor)
             if bank is self._none:
                 return
-        recording = torch.is_grad_enabled()
-        if not recording:
-            self.put(bank, tensor, 2 * entry.layer)
-            return
-        torch._C._set_grad_enabled(False)  # torch.no_grad() costs as much as the reduction
+        recording = _is_recording()
+        _set_recording(False)
         try:
             self.put(bank, tensor, 2 * entry.layer)
         finally:
-            torch._C._set_grad_enabled(True)
+            _set_recording(recording)
 
     def _follow(self, entry: _Entry, tensor: Tensor) -> None:
         """Tap the gradient of an output at its node: the output itself carries no hook.
@@ -184,19 +222,25 @@ class Here:
 
     def _hook(self, entry: _Entry, bank: Bank) -> Hook:
         owner = 2 * entry.layer + GRADIENT
+        dtype, device, owners, direct = bank.dtype, bank.device, bank.owners, self.direct
 
         def gradient(grad: Tensor) -> None:
-            if grad.dtype is not bank.dtype or grad.device != bank.device or not self.on:
+            if grad.dtype is not dtype or grad.device != device or not self.on:
                 return
-            recording = torch.is_grad_enabled()
-            torch._C._set_grad_enabled(False)
+            recording = _is_recording()
+            _set_recording(False)
             try:
-                self.put(bank, grad, owner)
+                used = len(owners)
+                if direct and used < len(bank.slots):
+                    torch.aminmax(grad, out=bank.slots[used])
+                    owners.append(owner)
+                else:
+                    self.put(bank, grad, owner)
             except Exception as error:
                 self._watch.unseen(entry.layer, f"gradients raised {type(error).__name__}")
                 entry.layer = -1
             finally:
-                torch._C._set_grad_enabled(recording)
+                _set_recording(recording)
 
         return gradient
 
@@ -221,6 +265,7 @@ class Here:
                 self._watch.unseen(entry.layer, f"outputs in {name}{kind}")
             return self._none
         bank = entry.bank = self.bank_of(dtype, device)
+        entry.dtype, entry.device = dtype, device
         entry.hook = self._hook(entry, bank)
         entry.tap = _tap(entry.hook)
         return bank
@@ -236,10 +281,9 @@ class Here:
         entry = entries[key] = _Entry(layer, self._none, ref)
         return entry
 
-    def _give_up(
-        self, entry: _Entry | None, module: Module, output: object, error: Exception
-    ) -> None:
+    def _give_up(self, module: Module, output: object, error: Exception) -> None:
         """Look at this module no longer, unless it only returned something empty."""
+        entry = self._entries.get(id(module))
         if any(not tensor.numel() for _, tensor in tensors_in(output)):
             return
         if entry is None:

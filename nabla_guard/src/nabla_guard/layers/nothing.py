@@ -19,13 +19,19 @@ class NoLayers:
 
     Attributes:
         measures: whether ranges are measured.
+        whole: whether every op is, so that it must know what runs.
         layout: names of the layers.
         ranges: the arrays of a step.
+        recent: the latest steps with their arrays.
     """
 
-    measures = False
+    measures = whole = False
     layout: tuple[str, ...] = ()
     ranges: Mapping[str, list[float]] = {}
+    recent: Sequence[tuple[int, Mapping[str, list[float]]]] = ()
+
+    def keep(self, steps: int) -> None:
+        """See :class:`.watch.LayerWatch`."""
 
     def root_over(self) -> None:
         """See :class:`.watch.LayerWatch`."""
@@ -51,10 +57,6 @@ class NoLayers:
     def receive(self) -> Sequence[int]:
         """See :class:`.watch.LayerWatch`."""
         return ()
-
-    def is_quiet(self) -> bool:
-        """See :class:`.watch.LayerWatch`."""
-        return True
 
     def explain(
         self, odd: Sequence[int], record: OptimizerRecord, reading: StepReading, again: Again

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,10 +21,10 @@ from torch.nn import Module
 
 from ..loop.watch import Watch
 from ..rules import NON_FINITE_FORWARD
-from ..taps.backward import in_backward, in_transform
 from ..taps.instrument import INSTRUMENT
 from .bank import Held
 from .here import OUTPUT, Here, Muted, Recomputed
+from .joining import Ranges, joined
 from .nothing import NoLayers
 from .roster import Chosen, Roster, chooser
 from .swallowed import swallowed_numbers
@@ -38,13 +39,15 @@ if TYPE_CHECKING:
     from ..taps.inside import Inside
     from ..taps.patching import Patches
 
-__all__ = ["ARRAYS", "LayerWatch", "watch_layers"]
-
-ARRAYS = ("out_min", "out_max", "grad_out_min", "grad_out_max")
-"""Names of the arrays of a step, each aligned with the layout; see :attr:`LayerWatch.ranges`."""
+__all__ = ["LayerWatch", "watch_layers"]
 
 _MOST_REMARKS = 8
 _MOST_EXPLANATIONS = 4
+
+_current_task = torch._C._current_graph_task_id
+_transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_CAN_CAPTURE: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 
 
 class LayerWatch(Watch):
@@ -58,12 +61,14 @@ class LayerWatch(Watch):
     """
 
     measures = True
+    whole = False
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.roster = Roster(chooser())
         self._local = threading.local()
         self._held: list[Held] = []
+        self._past: deque[tuple[int, list[Held]]] = deque(maxlen=0)
         self.odd: list[int] = []
         self._taken = False
         self.usual: set[int] = set()
@@ -83,26 +88,31 @@ class LayerWatch(Watch):
 
     @property
     def ranges(self) -> Mapping[str, list[float]]:
-        """The arrays of the present step by name, see :data:`ARRAYS`; empty when nothing was seen.
+        """The arrays of the present step by name; empty when nothing was seen.
+
+        Their names are :data:`.joining.ARRAYS`.
 
         What was not measured in this step has the empty range: its minimum is ``inf`` and its
         maximum ``-inf``. A range that holds a NaN is NaN. Gradients are those of the loss as it was
         scaled.
         """
-        if not self._held:
-            return {}
+        return Ranges(self._held, len(self.roster.names))
+
+    @property
+    def recent(self) -> Iterator[tuple[int, Mapping[str, list[float]]]]:
+        """The latest steps with their arrays, the oldest first and the present one last.
+
+        Only what :meth:`keep` asked for; a step in which nothing was measured is left out.
+        """
         size = len(self.roster.names)
-        lows = [math.inf] * (2 * size)
-        highs = [-math.inf] * (2 * size)
-        for held in self._held:
-            values = iter(held.values)
-            for owner, low, high in zip(held.owners, values, values, strict=True):
-                if not low >= lows[owner]:  # true for NaN
-                    lows[owner] = low if lows[owner] == lows[owner] else math.nan
-                if not high <= highs[owner]:
-                    highs[owner] = high if highs[owner] == highs[owner] else math.nan
-        arrays = (lows[0::2], highs[0::2], lows[1::2], highs[1::2])
-        return dict(zip(ARRAYS, arrays, strict=True))
+        for step, held in self._past:
+            yield step, joined(held, size)
+        if self._held:
+            yield self.loop.index, joined(self._held, size)
+
+    def keep(self, steps: int) -> None:
+        """Keep what at least so many of the coming steps gather; they are scalars on the host."""
+        self._past = deque(self._past, max(steps, self._past.maxlen or 0))
 
     @property
     def operations(self) -> Sequence[OpRange]:
@@ -132,17 +142,18 @@ class LayerWatch(Watch):
             return None
         here = self.here
         here.enter(root)
-        if in_backward():
+        if _current_task() != -1:
             return Recomputed(here)
         return Muted(here) if _len_torch_function_stack() else here
 
     def looks_into(self, root: Module) -> bool:
         """Whether a call of a root module is part of a step that is measured."""
-        if not torch.is_grad_enabled() or _len_torch_dispatch_stack() or in_transform():
+        loop = self.loop
+        if not torch.is_grad_enabled() or _len_torch_dispatch_stack() or _transforms() is not None:
             return False
-        if not self.loop.scope.has_module(root) or not self.loop.due:
+        if not loop.due or not loop.scope.has_module(root):
             return False
-        return torch._C._get_tracing_state() is None and not _is_capturing()
+        return _tracing() is None and (not _CAN_CAPTURE or not _is_capturing())
 
     def root_over(self) -> None:
         """A root module that was called with gradients is over; the loss comes next."""
@@ -176,22 +187,16 @@ class LayerWatch(Watch):
         """
         if not self._taken:
             self._taken = True
-            self._held = [self.sort(held) for held in self.here.receive()]
-            self.odd += [
-                layer
-                for held in self._held
-                if not math.isfinite(sum(held.values))
-                for layer in self._odd_in(held)
-            ]
+            for held in self.here.receive():
+                mine = self.sort(held) if self.whole else held
+                self._held.append(mine)
+                if not math.isfinite(sum(mine.values)):
+                    self.odd += self._odd_in(mine)
         return self.odd
 
     def sort(self, held: Held) -> Held:
         """Return the part of what a step gathered that belongs to layers."""
         return held
-
-    def is_quiet(self) -> bool:
-        """Take what the step gathered; return whether no output is odd."""
-        return not self.receive()
 
     def explain(
         self, odd: Sequence[int], record: OptimizerRecord, reading: StepReading, again: Again
@@ -215,8 +220,11 @@ class LayerWatch(Watch):
 
     def forget(self) -> None:
         """The step is over."""
+        if self._held and self._past.maxlen:
+            self._past.append((self.loop.index, self._held))
+        if not self._taken:
+            self.here.clear()
         self._held, self.odd, self._taken = [], [], False
-        self.here.clear()
 
     # ------------------------------------------------------------------ told by the threads
     def number(self, root: Module, leaf: Module) -> int:

@@ -2,7 +2,8 @@
 
 Every parameter of an optimizer that was written, cleared and stepped in the same way for some steps
 is taken to go on like the first of them. What deviates from the pattern ends the calm at once;
-in any case every sixteenth step is looked at in full.
+in any case every sixteenth step is looked at in full, and every 32nd of a loop in which nothing
+has changed for a long time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ __all__ = ["Calm"]
 
 _REGULAR_STEPS = 3
 _EVERY = 16
+_SELDOM = 32
+_LONG_STEPS = 256
 _RARELY = 100  # a round number: some look at every hundredth step
 
 
@@ -46,6 +49,7 @@ class Calm:
         self._covered: dict[int, tuple[weakref.ref[Module], list[OptimizerRecord]]] = {}
         self._held: list[tuple[OptimizerRecord, Group]] = []
         self._wait_until = 0
+        self._changed_at = 0
 
     def attend(self, steps: int = 0) -> None:
         """Something happened that is not part of the pattern: look closely.
@@ -53,6 +57,7 @@ class Calm:
         Args:
             steps: do so for at least this many steps of the loop.
         """
+        self._changed_at = self._loop.index
         self._wait_until = max(self._wait_until, self._loop.index + steps)
         for record in self._loop.book:
             record.regular = 0
@@ -87,7 +92,8 @@ class Calm:
     def step_ended(self, record: OptimizerRecord) -> None:
         """Begin or end the calm between two steps."""
         index = self._loop.index
-        due = not (index + 1) % _EVERY or (index + 1) % _RARELY in (0, _RARELY - 1)
+        every = _EVERY if index - self._changed_at < _LONG_STEPS else _SELDOM
+        due = not (index + 1) % every or (index + 1) % _RARELY in (0, _RARELY - 1)
         if self.on:
             if not due:
                 return

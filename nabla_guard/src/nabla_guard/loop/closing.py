@@ -46,16 +46,6 @@ class Closing:
             self._loop.book.note_assignments(looks.assigned, call)
         self._touched = [found for found in looks.touched if found.wrote]
 
-    def quickly(self, record: OptimizerRecord, signals: Mapping[str, float]) -> None:
-        """Close a calm step that was measured by :class:`.quick.QuickStep`."""
-        loop = self._loop
-        loop.pending.record = record
-        loop.count_step(id(record.ref()))
-        loop.stepping = record.facts
-        loop.session.calm = True
-        if not loop.session.passes(loop.index):
-            self._record(signals)
-
     def close(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Measure and judge a step, before the optimizer can act on what is not finite."""
         if not record.judged:
@@ -72,7 +62,7 @@ class Closing:
             loop.explainer.rest(record)
         loop.watches.step_started(record, optimizer)
         loop.session.calm = loop.calm.on
-        self._record(reading.signals(optimizer))
+        self.note(reading.signals(optimizer))
         if loop.numbers is not None:
             record.finite = not loop.numbers.gradients
             if not reading.finite or loop.numbers is loop.pending.numbers:
@@ -85,6 +75,20 @@ class Closing:
         if not reading.finite:
             again = self._loop.explainer.again
             pending.numbers = gather(record, reading, pending.traffic, again)
+
+    def note(self, signals: Mapping[str, float]) -> None:
+        """Give the session the record of the step that is being closed."""
+        loop, session = self._loop, self._loop.session
+        wanted = "layers" in loop.wanted
+        session.step(
+            StepRecord(
+                step=loop.index,
+                time_s=session.clock() - session.started_s,
+                signals=signals,
+                layers=loop.layers.ranges if wanted else {},
+                layout=loop.layers.layout if wanted else (),
+            )
+        )
 
     # ------------------------------------------------------------------ private
     def _read(self, record: OptimizerRecord) -> StepReading:
@@ -140,16 +144,3 @@ class Closing:
         unsure = carried or (facts.gradient == "zero" and bool(self._touched))
         record.alert = unsure and not loop.attentive  # gradients may have been touched unseen
         loop.stepping = facts
-
-    def _record(self, signals: Mapping[str, float]) -> None:
-        loop, session = self._loop, self._loop.session
-        wanted = "layers" in loop.wanted
-        session.step(
-            StepRecord(
-                step=loop.index,
-                time_s=session.clock() - session.started_s,
-                signals=signals,
-                layers=loop.layers.ranges if wanted else {},
-                layout=loop.layers.layout if wanted else (),
-            )
-        )

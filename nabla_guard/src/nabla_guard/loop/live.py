@@ -57,7 +57,7 @@ class LiveLoop:
     """
 
     name = "live loop"
-    explains = True  # keep each step, so that the first bad one can be executed again
+    shadows = True  # whether steps may be compared with float64
     shadow: Shadow = "sample"  # which steps are compared with float64
 
     def __init__(
@@ -91,7 +91,7 @@ class LiveLoop:
         """Names of the signals and facts that this version of torch lets the loop give."""
         from .offers import offered
 
-        return offered(INSTRUMENT.missing, layers=self.layers.measures, shadow=self.explains)
+        return offered(INSTRUMENT.missing, layers=self.layers.measures, shadow=self.shadows)
 
     @property
     def facts(self) -> LoopView:
@@ -114,8 +114,7 @@ class LiveLoop:
             if self.session.selects(rule)
             for need in rule.needs
         )
-        if self.explains:
-            self.explainer.arm(self.session)
+        self.explainer.arm(self.session)
         self.watches.start()
         self.calm.interrupt()  # entered again, a loop goes on as before if nothing has changed
         self.gradients.resume()
@@ -137,37 +136,44 @@ class LiveLoop:
         self, module: Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
     ) -> None:
         """See :class:`.listener.Listener`."""
-        if not self.scope.has_module(module):
-            return
         grad = torch.is_grad_enabled()
-        root = self.roots.called(module)
-        root.count(module, grad)
-        if root.facts.parameters:
-            if grad:
-                traffic = self.pending.traffic
-                note = traffic.add if self.calm.quick is None else traffic.put_off
-                note(root, args, kwargs, output)
-            if self.calm.on and (not grad or root.training is not module.training):
-                self.calm.attend()
-            root.training = module.training
-        self.watches.output = output
-        self.watches.forward_ended(root, module, args, kwargs)
-        self.watches.output = None
-        if grad:
+        quick = self.calm.quick
+        root = None if quick is None or not grad else quick.called(module, args, kwargs, output)
+        if root is None:
+            if not self.scope.has_module(module):
+                return
+            root = self.roots.called(module)
+            root.count(module, grad)
+            if root.facts.parameters:
+                if self.calm.on and (not grad or root.training is not module.training):
+                    self.calm.attend()
+                root.training = module.training
+                if grad:
+                    self.pending.traffic.add(root, args, kwargs, output)
+        if self.watches.listening["forward_ended"]:
+            self.watches.output = output
+            self.watches.forward_ended(root, module, args, kwargs)
+            self.watches.output = None
+        if grad and self.layers.whole:
             self.layers.root_over()
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
-        self.layers.backward_begins()
+        whole = self.layers.whole
+        if whole:
+            self.layers.backward_begins()
         if self.attentive:
             self.closing.look()
-        self.watches.backward_started(roots)
-        self.layers.backward_runs()
+        if self.watches.listening["backward_started"]:
+            self.watches.backward_started(roots)
+        if whole:
+            self.layers.backward_runs()
 
     def backward_ended(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
         self._backwards += 1
-        self.layers.backward_over()
+        if self.layers.measures:
+            self.layers.backward_over()
         if self.calm.quick is not None:
             self.calm.quick.written(roots, self._backwards)
             return
@@ -193,7 +199,12 @@ class LiveLoop:
 
     def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
-        self.layers.cleared()
+        if self.layers.measures:
+            self.layers.cleared()
+        quick = self.calm.quick
+        if quick is not None and quick.optimizer() is owner:
+            quick.cleared()
+            return
         if self.calm.on and self.calm.cleared(owner):
             return
         self.gradients.wake()
@@ -211,9 +222,11 @@ class LiveLoop:
 
     def step_started(self, optimizer: Optimizer, closure: bool) -> None:
         """See :class:`.listener.Listener`."""
-        self.layers.step_begins()
-        if self.calm.quick is not None:
-            if not closure and self.calm.quick.step(optimizer):
+        if self.layers.whole:
+            self.layers.step_begins()
+        quick = self.calm.quick
+        if quick is not None:
+            if not closure and quick.step(optimizer):
                 return
             self.calm.attend()
         record = self.pending.record = self._optimizer(optimizer)
@@ -231,8 +244,9 @@ class LiveLoop:
         if closure:
             self.closing.close(record, optimizer)
             self.pending.numbers = None
-        if self.calm.quick is not None:
-            self.calm.quick.ended(self.index)
+        quick = self.calm.quick
+        if quick is not None:
+            quick.ended(self.index)
         else:
             self.policy.end()
             self.watches.step_ended(record, optimizer)
@@ -240,9 +254,11 @@ class LiveLoop:
             self.attentive = self.book.curious
             self.book.note_foreign_step(record)
         self.calm.step_ended(record)
-        self.roots.end_step()
+        if self.roots.now:
+            self.roots.end_step()
         self.pending.traffic.clear()
-        self.layers.forget()
+        if self.layers.measures:
+            self.layers.forget()
         self.due = not (self.index + 1) % self.every
         self.stepping = None
 

@@ -52,7 +52,7 @@ _RESTS_ON = {
     "Module.zero_grad": {"calls", "gradients.carried"},
     "Optimizer.__init__": {"wiring"},
     "Optimizer.add_param_group": {"wiring"},
-    "torch.nn.Module.__call__": {"layers"},
+    "torch.nn.Module.__call__": {"layers", "layer_history"},
     "torch.nn.Module.load_state_dict": {"wiring"},
     "torch.amp.GradScaler.scale": {"loss"},
 }
@@ -64,10 +64,11 @@ def offered(missing: Iterable[str], *, layers: bool = False, shadow: bool = True
     Args:
         missing: names of attributes.
         layers: whether the loop looks at leaf modules, which it does not in light mode.
-        shadow: whether steps are kept, so that they can be executed again in float64.
+        shadow: whether steps may be executed again in float64, which they are not in light mode.
     """
     lost: set[str] = set()
     for name in missing:
         lost |= _RESTS_ON.get(name, set())
-    more = {name for name, given in (("layers", layers), ("shadow", shadow)) if given}
+    given = (("layers", layers), ("layer_history", layers), ("shadow", shadow))
+    more = {name for name, is_given in given if is_given}
     return (FACTS | more) - lost

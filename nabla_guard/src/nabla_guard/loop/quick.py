@@ -1,27 +1,29 @@
 """The quick way through a calm step of a small model with one optimizer.
 
 On such a model every call of Python counts: the whole step is a millisecond. Here a calm step is
-compared with its pattern as a few numbers, and what :mod:`.book` would have noted is written down
-only when the step turns out to be different.
+compared with its pattern as a few numbers, and what :mod:`.book` and :mod:`.roots` would have noted
+is written down only when the step turns out to be different.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from ..facts import Call, CallKind
-from .signals import is_ordinary, joint_norm
+from .signals import joint_norm
 
 if TYPE_CHECKING:
     from .book import OptimizerRecord
     from .gradients import Group
     from .live import LiveLoop
+    from .roots import RootRecord
 
 __all__ = ["QuickStep"]
 
@@ -30,6 +32,9 @@ _CLEAR = 0  # every other entry of a log is the serial number of a backward pass
 
 class QuickStep:
     """Follows the steps of one calm optimizer.
+
+    Attributes:
+        optimizer: a weak reference to it.
 
     Args:
         loop: the loop that is watched.
@@ -40,17 +45,22 @@ class QuickStep:
     __slots__ = (
         "_count",
         "_group",
+        "_kinds",
         "_log",
         "_loop",
         "_losses",
         "_order",
+        "_passes",
         "_record",
         "_refs",
+        "_roots",
         "_size",
-        "_versions",
+        "_version",
+        "optimizer",
     )
 
     def __init__(self, loop: LiveLoop, record: OptimizerRecord, group: Group) -> None:
+        self.optimizer = record.ref
         self._loop = loop
         self._record = record
         self._group = group
@@ -58,9 +68,12 @@ class QuickStep:
         self._order = [kind != "clear" for kind, _ in record.pattern]
         self._count = len(group.members)
         self._size = len(record.records)
+        self._roots = {key: root for key, root in loop.roots.now.items() if root.facts.parameters}
         self._log: list[int] = []
+        self._kinds: list[bool] = []
         self._losses: list[float] = []
-        self._versions = self._count_writes()
+        self._passes: bool | None = None
+        self._version = self._count_writes()
 
     @staticmethod
     def suits(loop: LiveLoop, records: Sequence[OptimizerRecord]) -> bool:
@@ -74,11 +87,26 @@ class QuickStep:
             and not loop.watches.listens("backward_ended", "step_started", "step_ended")
         )
 
+    def called(
+        self,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        output: object,
+    ) -> RootRecord | None:
+        """Put a call of a root off as it is; ``None`` for one that not every step makes."""
+        root = self._roots.get(id(module))
+        if root is None or root.ref() is not module or root.training is not module.training:
+            return None
+        self._loop.pending.traffic.put_off(root, args, kwargs, output)
+        return root
+
     def cleared(self) -> None:
         """``zero_grad`` was called."""
         leader = self._group.leader
         if leader.live:
             self._log.append(_CLEAR)
+            self._kinds.append(False)
             self._losses.clear()
         if leader.live or leader.grad is not None:
             parameter = leader.ref()
@@ -95,31 +123,51 @@ class QuickStep:
         if not same or grad._version != leader.version:
             leader.written(grad, same)
             self._log.append(serial)
-            if len(roots) == 1 and is_ordinary(roots[0]) and roots[0].numel() == 1:
+            self._kinds.append(True)
+            root = roots[0] if len(roots) == 1 else None
+            if type(root) is Tensor and root.numel() == 1 and not root.is_meta:
                 pending = self._loop.pending
-                root = roots[0] if pending.scaled is None else pending.loss(roots[0])
-                self._losses.append(float(root.item()))
+                loss = root if pending.scaled is None else pending.loss(root)
+                self._losses.append(float(loss.item()))
 
     def step(self, optimizer: Optimizer) -> bool:
         """Close a step that is like the ones before; return whether it is."""
-        record = self._record
-        if record.ref() is not optimizer or self._order != [entry > 0 for entry in self._log]:
+        loop, record = self._loop, self._record
+        if self._kinds != self._order or self.optimizer() is not optimizer:
             return False
         rates = self._rates(optimizer)
-        signals = self._read() if rates and self._loop.due else {} if rates else None
-        if signals is None or not self._loop.layers.is_quiet():
+        signals: dict[str, float] | None = {}
+        if rates and loop.due:
+            signals = self._read()
+        if not rates or signals is None or (loop.layers.measures and loop.layers.receive()):
             return False
         record.facts.rates = rates
         signals["lr"] = rates[0]
-        self._loop.closing.quickly(record, signals)
+        loop.pending.record = record
+        loop.count_step(id(optimizer))
+        loop.stepping = record.facts
+        if self._passes is None:
+            loop.session.calm = True
+        if self._passes is not False:  # somebody who wants to see steps goes on doing so
+            self._passes = loop.session.passes(loop.index)
+        if not self._passes:
+            loop.closing.note(signals)
         return True
+
+    def count_calls(self) -> None:
+        """Count the calls of roots: somebody asks for them, or the step is different."""
+        for root in self._loop.pending.traffic.uncounted():
+            module = root.ref()
+            if module is not None:
+                self._loop.roots.called(module).count(module, grad=True)
 
     def ended(self, index: int) -> None:
         """The step is over."""
         self._record.end_step(index, self._group)
         self._log.clear()
+        self._kinds.clear()
         self._losses.clear()
-        self._versions = self._count_writes()
+        self._version = self._count_writes()
 
     def give_up(self) -> None:
         """Note what happened so far in the present step as the slow way would have."""
@@ -131,34 +179,45 @@ class QuickStep:
             self._record.add_loss(torch.tensor(loss, dtype=torch.float64))
         self._log.clear()
         self._losses.clear()
+        self.count_calls()
         self._loop.pending.traffic.unpack()
 
     # ------------------------------------------------------------------ private
     def _rates(self, optimizer: Optimizer) -> tuple[float, ...]:
         """The learning rates; empty when they, or the groups, ask for a closer look."""
-        groups = optimizer.param_groups
-        rates = tuple([group["lr"] for group in groups])
-        if sum([len(group["params"]) for group in groups]) != self._size or not any(rates):
-            return ()
-        return rates if set(map(type, rates)) == {float} else ()
+        rates, size, moves = [], 0, False
+        for group in optimizer.param_groups:
+            rate = group["lr"]
+            if type(rate) is not float:
+                return ()
+            size += len(group["params"])
+            moves = moves or rate != 0.0
+            rates.append(rate)
+        return tuple(rates) if moves and size == self._size else ()
 
-    def _count_writes(self) -> list[int]:
-        """Version counters: between two steps nobody writes to a parameter."""
-        return [-1 if (found := ref()) is None else found._version for ref in self._refs]
+    def _count_writes(self) -> int:
+        """The sum of the version counters: between two steps nobody writes to a parameter."""
+        total = 0
+        for ref in self._refs:
+            found = ref()
+            if found is not None:
+                total += found._version
+        return total
 
     def _read(self) -> dict[str, float] | None:
         """Loss and norm of the gradients; ``None`` when they do not tell enough."""
-        grads = []
-        for ref, version in zip(self._refs, self._versions, strict=True):
+        grads, version = [], 0
+        for ref in self._refs:
             parameter = ref()
-            if parameter is None or parameter._version != version:
+            if parameter is None:
                 return None
             grad = parameter.grad
             if grad is None or grad.requires_grad:  # of a backward with create_graph
                 return None
             grads.append(grad)
+            version += parameter._version
         total = sum(self._losses)
-        if not self._losses or not math.isfinite(total):
+        if version != self._version or not self._losses or not math.isfinite(total):
             return None
         try:
             norm = joint_norm(grads)

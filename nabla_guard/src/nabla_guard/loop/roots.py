@@ -89,12 +89,16 @@ class RootRecord:
 
 
 class RootTable:
-    """The root modules of one watched loop."""
+    """The root modules of one watched loop.
+
+    Attributes:
+        now: those called since the last step.
+    """
 
     def __init__(self, gradients: GradientTable) -> None:
         self._gradients = gradients
         self._records: dict[int, RootRecord] = {}
-        self._called: dict[int, RootRecord] = {}
+        self.now: dict[int, RootRecord] = {}
 
     def called(self, module: Module) -> RootRecord:
         """Return the record of ``module`` and note that it was called."""
@@ -105,13 +109,13 @@ class RootTable:
         if record.calls < _EARLY_CALLS:
             record.facts.called_at = user_place()
         record.calls += 1
-        self._called[id(module)] = record
+        self.now[id(module)] = record
         return record
 
     @property
     def modules(self) -> list[ModuleFacts]:
         """Facts of the roots called since the last step."""
-        return [record.facts for record in self._called.values()]
+        return [record.facts for record in self.now.values()]
 
     @property
     def living(self) -> list[Module]:
@@ -134,9 +138,9 @@ class RootTable:
 
     def end_step(self) -> None:
         """Start counting calls anew."""
-        for record in self._called.values():
+        for record in self.now.values():
             record.facts.trained_calls = record.facts.evaluated_calls = 0
-        self._called.clear()
+        self.now.clear()
 
 
 def _class_name(module: Module) -> str:

@@ -57,7 +57,7 @@ class Scope:
         self._model = None if model is None else weakref.ref(model)
         self._optimizers = weakref.WeakSet(optimizers)
         self._chosen = bool(self._optimizers)
-        self._answers: weakref.WeakKeyDictionary[Module, bool] = weakref.WeakKeyDictionary()
+        self._answers: dict[int, tuple[weakref.ref[Module], bool]] = {}
 
     @property
     def chosen(self) -> tuple[Optimizer, ...]:
@@ -68,10 +68,10 @@ class Scope:
         """Whether calls of ``module`` are watched."""
         if self._model is None:
             return True
-        known = self._answers.get(module)
-        if known is None:
-            known = self._answers[module] = self._related(module)
-        return known
+        known = self._answers.get(id(module))
+        if known is None or known[0]() is not module:
+            known = self._answer(module)
+        return known[1]
 
     def has_optimizer(self, optimizer: Optimizer) -> bool:
         """Whether steps of ``optimizer`` are judged."""
@@ -82,6 +82,12 @@ class Scope:
             return self._model is None
         mine = {id(parameter) for parameter in model.parameters()}
         return any(id(parameter) in mine for parameter in parameters_of(optimizer))
+
+    def _answer(self, module: Module) -> tuple[weakref.ref[Module], bool]:
+        key, answers = id(module), self._answers
+        ref = weakref.ref(module, lambda _: answers.pop(key, None))
+        known = answers[key] = (ref, self._related(module))
+        return known
 
     def _related(self, module: Module) -> bool:
         model = None if self._model is None else self._model()

@@ -38,6 +38,7 @@ class Traffic:
     outputs: list[tuple[RootRecord, str, Output]] = field(default_factory=list)
     complete: bool = True
     _later: list[_Call] = field(default_factory=list)
+    _counted: int = 0
 
     def put_off(
         self,
@@ -52,9 +53,15 @@ class Traffic:
         else:
             self.complete = False
 
+    def uncounted(self) -> list[RootRecord]:
+        """Return the roots of the calls that were put off, each call once."""
+        new = [root for root, *_ in self._later[self._counted :]]
+        self._counted = len(self._later)
+        return new
+
     def unpack(self) -> None:
         """Note the calls that were put off."""
-        later, self._later = self._later, []
+        later, self._later, self._counted = self._later, [], 0
         for call in later:
             self.add(*call)
 
@@ -89,6 +96,7 @@ class Traffic:
         self.inputs.clear()
         self.outputs.clear()
         self._later.clear()
+        self._counted = 0
         self.complete = True
 
     def odd_inputs(self) -> tuple[TensorFault, ...]:

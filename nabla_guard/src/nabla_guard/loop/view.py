@@ -45,6 +45,8 @@ class LoopView:
     @property
     def modules(self) -> list[ModuleFacts]:
         """Root modules that were called since the last step of any optimizer."""
+        if self._loop.calm.quick is not None:
+            self._loop.calm.quick.count_calls()
         return self._loop.roots.modules
 
     @property

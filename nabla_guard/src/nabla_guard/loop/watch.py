@@ -107,13 +107,15 @@ class Watches:
 
     Attributes:
         output: what the root module returned, while the families are told about its call.
+        listening: who is told about each event now; without anybody, an event need not be told.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         self._loop = loop
         self._families: dict[type[Watch], Watch] = {}
-        self._listening: dict[str, tuple[Watch, ...]] = dict.fromkeys(_EVENTS, ())
+        self.listening: dict[str, tuple[Watch, ...]] = dict.fromkeys(_EVENTS, ())
         self._active: list[Watch] = []
+        self._events: dict[int, tuple[str, ...]] = {}
         self._patches: dict[int, Patches] = {}
         self._started = False
         self._calm = False
@@ -129,7 +131,7 @@ class Watches:
 
     def listens(self, *events: str) -> bool:
         """Whether any family wants one of these events now."""
-        return any(self._listening[event] for event in events)
+        return any(self.listening[event] for event in events)
 
     def gather(self, family: type[WatchT]) -> WatchT:
         """Return the watch of this class; it is made at the first call."""
@@ -179,7 +181,7 @@ class Watches:
         """See :class:`Watch`."""
         if _len_torch_dispatch_stack():
             return  # values may not exist there, and reading them would be seen by that mode
-        for watch in self._listening["forward_ended"]:
+        for watch in self.listening["forward_ended"]:
             try:
                 watch.forward_ended(root, module, args, kwargs)
             except Exception as error:
@@ -189,7 +191,7 @@ class Watches:
         """See :class:`Watch`."""
         if _len_torch_dispatch_stack():
             return  # values may not exist there, and reading them would be seen by that mode
-        for watch in self._listening["backward_started"]:
+        for watch in self.listening["backward_started"]:
             try:
                 watch.backward_started(roots)
             except Exception as error:
@@ -201,7 +203,7 @@ class Watches:
         """See :class:`Watch`."""
         if _len_torch_dispatch_stack():
             return  # values may not exist there, and reading them would be seen by that mode
-        for watch in self._listening["backward_ended"]:
+        for watch in self.listening["backward_ended"]:
             try:
                 watch.backward_ended(roots, written, call)
             except Exception as error:
@@ -211,7 +213,7 @@ class Watches:
         """See :class:`Watch`."""
         if _len_torch_dispatch_stack():
             return  # values may not exist there, and reading them would be seen by that mode
-        for watch in self._listening["step_started"]:
+        for watch in self.listening["step_started"]:
             try:
                 watch.step_started(record, optimizer)
             except Exception as error:
@@ -221,7 +223,7 @@ class Watches:
         """See :class:`Watch`."""
         if _len_torch_dispatch_stack():
             return  # values may not exist there, and reading them would be seen by that mode
-        for watch in self._listening["step_ended"]:
+        for watch in self.listening["step_ended"]:
             try:
                 watch.step_ended(record, optimizer)
             except Exception as error:
@@ -232,6 +234,9 @@ class Watches:
         if watch in self._active:
             return
         self._active.append(watch)
+        self._events[id(watch)] = tuple(
+            event for event in _EVENTS if getattr(type(watch), event) is not getattr(Watch, event)
+        )
         self._patches[id(watch)] = patches = Patches()
         self._share()
         try:
@@ -244,6 +249,7 @@ class Watches:
             return
         self._active.remove(watch)
         self._patches.pop(id(watch)).restore()
+        del self._events[id(watch)]
         self._share()
         try:
             watch.stop()
@@ -251,11 +257,12 @@ class Watches:
             self._report(watch, error)
 
     def _share(self) -> None:
-        patience = {id(watch): watch.patient if self._calm else _NONE for watch in self._active}
-        for event in _EVENTS:
-            plain = getattr(Watch, event)
-            self._listening[event] = tuple(
-                watch
-                for watch in self._active
-                if getattr(type(watch), event) is not plain and event not in patience[id(watch)]
-            )
+        found: dict[str, list[Watch]] = {event: [] for event in _EVENTS}
+        for watch in self._active:
+            patient = watch.patient if self._calm else _NONE
+            if patient is EVERY_EVENT:
+                continue
+            for event in self._events[id(watch)]:
+                if event not in patient:
+                    found[event].append(watch)
+        self.listening = {event: tuple(watches) for event, watches in found.items()}

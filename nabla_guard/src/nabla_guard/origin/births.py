@@ -18,6 +18,7 @@ from nabla_core.issue import Phase
 
 from ..facts import TensorFault
 from ..loop.exact import fault_in
+from ..taps.hidden import CAN_HIDE, hidden_from_compiler
 from .findings import Birth, Source
 from .ledger import Ledger, Origin
 from .measure import mask_like, operands_at, range_of, sample_at
@@ -56,6 +57,12 @@ class BirthMode(TorchDispatchMode):
         self._ledger = ledger
         self._undo = undo
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps each op in a call that hides it, which costs more than the op."""
+        return not CAN_HIDE
+
+    @hidden_from_compiler
     def __torch_dispatch__(
         self,
         func: Callable[..., object],

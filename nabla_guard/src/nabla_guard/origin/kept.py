@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import NamedTuple
 
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -15,24 +14,19 @@ from .region import Region
 from .root_state import RootState
 from .tape import Tape
 
-__all__ = ["Entered", "Kept"]
+__all__ = ["Entered", "Kept", "PerThread"]
 
 _MAX_OPS = 2048
 _MAX_EARLY_OPS = 256
 _QUIET_STEPS = 8
 _LISTEN_AGAIN_STEPS = 64
 
-
-class Entered(NamedTuple):
-    """A call of a root module that has not returned yet."""
-
-    module: Module
-    state: RootState
-    generators: Generators | None
-    versions: tuple[int, ...]
+Entered = tuple[Module, RootState, Generators | None, list[int], bool]
+"""A call of a root module that has not returned yet: the module, what is known of it, the random
+states, the versions of its arguments and whether gradients are on."""
 
 
-class Kept(threading.local):
+class Kept:
     """What is kept in one thread.
 
     Attributes:
@@ -44,9 +38,32 @@ class Kept(threading.local):
         since: number of the tape at the last backward pass that no step followed.
         replaying: a step is being executed again in this thread.
         in_backward: a backward pass is being watched in this thread.
+        depth: pauses that have not ended.
         region: the present part of the step.
+        worth: whether the user's code may call torch in it; it never did so in the last steps.
         quiet: steps in a row in which the user's code called nothing in a part.
+        overflows: steps that had too many calls to keep.
+        entered: the call of a root module that runs.
     """
+
+    __slots__ = (
+        "_noted",
+        "_ops",
+        "depth",
+        "entered",
+        "in_backward",
+        "marks",
+        "only",
+        "overflows",
+        "quiet",
+        "recorder",
+        "region",
+        "replaying",
+        "roots",
+        "since",
+        "tape",
+        "worth",
+    )
 
     def __init__(self) -> None:
         self.tape = Tape()
@@ -58,36 +75,47 @@ class Kept(threading.local):
         self.replaying = False
         self.in_backward = False
         self.depth = 0
-        self.ops = 0
         self.region = Region.PREPARATION
-        self.noted = 0
-        self.quiet = {Region.PREPARATION: 0, Region.UPDATE: 0}
+        self.worth = True
+        self.quiet = [0, 0, 0]
         self.overflows = 0
         self.entered: Entered | None = None
-
-    @property
-    def is_worth_noting(self) -> bool:
-        """Whether the user's code may call torch now; it never did so here in the last steps."""
-        quiet = self.quiet.get(self.region, 0)
-        return quiet < _QUIET_STEPS or quiet % _LISTEN_AGAIN_STEPS == 0
+        self._ops = self._noted = 0
 
     def end_region(self, following: Region) -> None:
         """Go on to the next part of the step."""
-        if self.region in self.quiet:
-            worth = self.is_worth_noting
-            self.quiet[self.region] = 0 if self.noted and worth else self.quiet[self.region] + 1
+        region, quiet = self.region, self.quiet
+        if region is not Region.LOSS:
+            quiet[region] = 0 if self._noted and self.worth else quiet[region] + 1
         self.region = following
-        self.noted = 0
+        self._noted = 0
+        silent = quiet[following]
+        self.worth = silent < _QUIET_STEPS or not silent % _LISTEN_AGAIN_STEPS
+
+    def begin_step(self) -> None:
+        """Count the noted calls of a new step."""
+        self._ops = self._noted = 0
 
     def count(self) -> None:
         """Bound the number of noted calls, so that a long preparation of data costs nothing."""
-        self.ops += 1
-        self.noted += 1
+        self._ops += 1
+        self._noted += 1
         early = self.region is Region.PREPARATION
-        if self.ops > (_MAX_EARLY_OPS if early else _MAX_OPS):
+        if self._ops > (_MAX_EARLY_OPS if early else _MAX_OPS):
             self.overflows += 1
             self.recorder.leave_stack()
             if early:
                 self.tape.clear()
             else:
                 self.tape.problem(f"more than {_MAX_OPS} calls outside of modules in one step")
+
+
+class PerThread(threading.local):
+    """Gives each thread what is kept in it.
+
+    Attributes:
+        kept: of the calling thread.
+    """
+
+    def __init__(self) -> None:
+        self.kept = Kept()

@@ -178,10 +178,9 @@ class StepRecorder(TorchFunctionMode):
         if is_in_place(name) and note_writes(tape, name, args, kwargs, place):
             return None
         entry = OpEntry(
-            number=tape.number(),
             place=place,
             ambient=ambient_now(),
-            args=tuple([tape.freeze(value) for value in args]),
+            args=tape.freeze_all(args),
             kwargs={key: tape.freeze(value) for key, value in kwargs.items()} if kwargs else {},
             function=func,
         )

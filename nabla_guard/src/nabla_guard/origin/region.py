@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 
 __all__ = ["Region"]
 
 
-class Region(Enum):
+class Region(IntEnum):
     """Part of a step, outside of modules: before the first, after it, after backward."""
 
     PREPARATION = 0

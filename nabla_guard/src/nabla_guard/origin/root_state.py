@@ -11,7 +11,9 @@ from torch.nn import Module
 __all__ = ["RootState"]
 
 _SMALL_BYTES = 1 << 20
+_FIRST_CALLS = 3  # buffers may be made by the first ones
 _LOOK_AGAIN_CALLS = 64
+_LOSSES = torch.nn.modules.loss.__name__
 
 
 class RootState:
@@ -20,12 +22,34 @@ class RootState:
     A buffer above 1 MiB is copied only after a call has changed it: masks and tables are constant,
     and a copy of each would cost memory for nothing. The lists are read again every 64 calls.
 
+    Attributes:
+        root: the module.
+        has_parameters: whether it is a model, not only a function such as a loss.
+        plain: whether it has neither parameters nor buffers.
+        draws: whether it may use random numbers: none of torch's own losses does.
+        has_buffers: whether any of its buffers is set.
+
     Args:
         root: the module.
     """
 
+    __slots__ = (
+        "_calls",
+        "_copies",
+        "_owners",
+        "_parameters",
+        "_versions",
+        "draws",
+        "has_buffers",
+        "has_parameters",
+        "plain",
+        "root",
+    )
+
     def __init__(self, root: Module) -> None:
         self.root = weakref.ref(root)
+        self.has_parameters = self.has_buffers = self.draws = False
+        self.plain = True
         self._calls = 0
         self._owners: list[tuple[weakref.ref[Module], str]] = []
         self._copies: dict[int, Tensor] = {}
@@ -34,24 +58,19 @@ class RootState:
 
     def called(self) -> None:
         """Count a call and read the module's lists again from time to time."""
-        if self._calls % _LOOK_AGAIN_CALLS == 0:
+        calls = self._calls
+        if calls < _FIRST_CALLS or not calls % _LOOK_AGAIN_CALLS:
             self._read()
-        self._calls += 1
-
-    @property
-    def has_parameters(self) -> bool:
-        """Whether it is a model, not only a function such as a loss."""
-        return bool(self._parameters)
-
-    @property
-    def plain(self) -> bool:
-        """Whether it has neither parameters nor buffers."""
-        return not self._parameters and not self._owners
+        self._calls = calls + 1
 
     def version(self) -> int:
         """Return a number that moves with every change in place of any parameter."""
-        parameters = [reference() for reference in self._parameters]
-        return sum([found._version for found in parameters if found is not None])
+        total = 0
+        for reference in self._parameters:
+            parameter = reference()
+            if parameter is not None:
+                total += parameter._version
+        return total
 
     def keep_buffers(self) -> None:
         """Copy the buffers that changed since the last time."""
@@ -90,6 +109,10 @@ class RootState:
             self._versions = [-1] * len(names)
             self._copies.clear()
         self._parameters = [weakref.ref(parameter) for parameter in root.parameters()]
+        self.has_parameters = bool(self._parameters)
+        self.plain = not self._parameters and not self._owners
+        self.has_buffers = any(owner._buffers[name] is not None for owner, name in names)
+        self.draws = any(type(module).__module__ != _LOSSES for module in modules)
 
     def _copy(self, index: int, buffer: Tensor) -> None:
         known = self._copies.get(index)

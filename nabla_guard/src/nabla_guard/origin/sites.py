@@ -10,16 +10,20 @@ from types import CodeType, FrameType
 
 import torch
 from torch.nn import Module
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 from nabla_core.issue import Phase
 
-from ..taps.patching import Patches, Replacement
 from ..taps.place import Line, user_line
 
 __all__ = ["Site", "Sites"]
 
 _CHECKPOINT = "checkpoint.py"
 _ENGINE = "_engine_run_backward"
+_CALL = Module._call_impl.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Sites:
         self._boundary = frozenset({boundary})
         self._base = Site("loss")
         self._paths: dict[int, tuple[str, str]] = {}
-        self._stack: list[tuple[str, str]] = []
+        self._stack: list[_Entered] = []
         self._owners: dict[int, Site] = {}
         self._outer = torch._C._current_autograd_node()  # of a step inside of a backward pass
 
@@ -77,7 +81,8 @@ class Sites:
             site = self._in_backward(node)
         else:
             base = self._base
-            model, module = self._stack[-1] if self._stack else (base.model, base.module)
+            self._settle()
+            model, module = self._stack[-1].place if self._stack else (base.model, base.module)
             site = replace(
                 base,
                 line=user_line(self._boundary) or base.line,
@@ -92,13 +97,16 @@ class Sites:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow which module runs, its hooks included, during the block."""
-        patches = Patches()
-        patches.replace(Module, "__call__", self._followed)
+        """Follow which module runs, its own hooks included, during the block."""
+        handles = (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        )
         try:
             yield
         finally:
-            patches.restore()
+            for handle in handles:
+                handle.remove()
 
     def _in_backward(self, node: torch.autograd.graph.Node) -> Site:
         serial = node._sequence_nr()
@@ -111,17 +119,48 @@ class Sites:
             serial=serial,
         )
 
-    def _followed(self, original: Replacement) -> Replacement:
-        def call(module: Module, *args: object, **kwargs: object) -> object:
-            above = self._stack[-1] if self._stack else (self._base.model, self._base.module or "")
-            self._stack.append(self._paths.get(id(module), above))
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                if self._stack:
-                    self._stack.pop()
+    def _enter_module(self, module: Module, args: object) -> None:
+        self._settle()
+        above = (self._base.model, self._base.module or "")
+        if self._stack:
+            above = self._stack[-1].place
+        self._stack.append(_Entered(self._paths.get(id(module), above), id(module)))
 
-        return call
+    def _leave_module(self, module: Module, args: object, *rest: object) -> None:
+        self._settle()
+        if not self._stack:
+            return
+        if module._forward_hooks:
+            self._stack[-1].left = True  # the hooks of the module itself run after this one
+        else:
+            self._stack.pop()
+
+    def _settle(self) -> None:
+        """Leave the modules whose hooks have run."""
+        if self._stack and self._stack[-1].left:
+            running = _running()
+            while self._stack and self._stack[-1].left and self._stack[-1].key not in running:
+                self._stack.pop()
+
+
+@dataclass(slots=True)
+class _Entered:
+    """A module that was entered; once left, only its hooks may still run."""
+
+    place: tuple[str, str]
+    key: int
+    left: bool = False
+
+
+def _running() -> set[int]:
+    """The identities of the modules whose calls are on the stack of this thread."""
+    found: set[int] = set()
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is _CALL:
+            found.add(id(frame.f_locals.get("self")))
+        frame = frame.f_back
+    return found
 
 
 def _sequence_number() -> int:

@@ -7,7 +7,7 @@ holds the batch and the targets, but neither activations nor an autograd graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,9 +33,10 @@ __all__ = [
 
 _DEPTH = 5
 _MAX_PARTS = 256
+_ATOMS = frozenset({int, float, bool, str, type(None)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
 class Made:
     """A tensor that an earlier entry made."""
 
@@ -43,7 +44,7 @@ class Made:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
 class Outside:
     """A tensor that nothing on the tape made: a batch, a target, a parameter.
 
@@ -77,16 +78,16 @@ class Entry:
     """Something that was done.
 
     Attributes:
-        number: serial number.
+        number: serial number, from the tape.
         place: the user's line.
         ambient: grad mode and autocast at that time.
         args: positional arguments, frozen.
         kwargs: keyword arguments, frozen.
     """
 
-    number: int
     place: Line | None
     ambient: Ambient
+    number: int = 0
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
 
@@ -131,7 +132,13 @@ class BackwardEntry(Entry):
 
 
 class Tape:
-    """Entries in order, and which living tensor was made by which of them."""
+    """Entries in order, and which living tensor was made by which of them.
+
+    Attributes:
+        entries: what was done.
+        problems: why the step cannot be executed again in full.
+        last: number of the last entry.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -139,19 +146,17 @@ class Tape:
         self._made: dict[int, tuple[weakref.ref[Tensor], Made]] = {}
         self._borrowed: dict[int, weakref.ref[Tensor]] = {}
         self._writes: dict[int, Write] = {}
-        self._next = 0
+        self.last = 0
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def number(self) -> int:
-        """Return the serial number for a new entry."""
-        self._next += 1
-        return self._next
-
     def append(self, entry: Entry, outcome: object) -> None:
-        """Add an entry that made the tensors in ``outcome``."""
+        """Add an entry that made the tensors in ``outcome``; it gets its number here."""
+        entry.number = self.last = self.last + 1
         self.entries.append(entry)
+        if outcome is None:
+            return
         made = self._made
         if isinstance(outcome, Tensor):
             made[id(outcome)] = (weakref.ref(outcome), Made(entry.number, 0))
@@ -185,7 +190,7 @@ class Tape:
             return
         known = self._writes.get(memory)
         if known is None or not harmless or known.harmless:
-            self._writes[memory] = Write(line, self._next, harmless)
+            self._writes[memory] = Write(line, self.last, harmless)
 
     def written(self, tensor: Tensor) -> Write | None:
         """Return the last write of the user's code to a tensor outside of modules, if any."""
@@ -206,10 +211,37 @@ class Tape:
         known = self._made.get(id(tensor))
         return known is not None and known[0]() is tensor
 
+    def has_call_of(self, module: Module) -> bool:
+        """Whether an entry called this module."""
+        return any(isinstance(e, CallEntry) and e.module is module for e in self.entries)
+
     def problem(self, text: str) -> None:
         """Note why the step cannot be executed again in full."""
         if text not in self.problems:
             self.problems.append(text)
+
+    def freeze_all(self, values: Sequence[object], depth: int = 0) -> tuple[object, ...]:
+        """Return :meth:`freeze` of each value, without a call for a plain tensor or a number."""
+        made = self._made
+        frozen: list[object] = []
+        for value in values:
+            kind = type(value)
+            if kind in _ATOMS or (kind is tuple and not value):
+                frozen.append(value)
+                continue
+            if kind is tuple and depth <= _DEPTH:
+                frozen.append(self.freeze_all(value, depth + 1))  # type: ignore[arg-type]
+                continue
+            if not isinstance(value, Tensor) or kind is not Tensor:
+                frozen.append(self.freeze(value, depth))
+                continue
+            known = made.get(id(value))
+            if known is not None and known[0]() is value:
+                frozen.append(known[1])
+            else:
+                version = -1 if value.is_inference() else value._version
+                frozen.append(Outside(value, version, value.grad_fn is not None))
+        return tuple(frozen)
 
     def freeze(self, value: object, depth: int = 0) -> object:
         """Return ``value`` with every tensor in it replaced by a reference."""
@@ -219,12 +251,12 @@ class Tape:
                 return known[1]
             return _outside(value)
         kind = type(value)
-        if depth > _DEPTH or kind in (int, float, bool, str, type(None)):
+        if depth > _DEPTH or kind in _ATOMS:
             return value
         if kind is list:
             return [self.freeze(item, depth + 1) for item in value]  # type: ignore[attr-defined]
         if kind is tuple:
-            return tuple([self.freeze(item, depth + 1) for item in value])  # type: ignore[attr-defined]
+            return self.freeze_all(value, depth + 1)  # type: ignore[arg-type]
         if kind is dict:
             return {key: self.freeze(item, depth + 1) for key, item in value.items()}  # type: ignore[attr-defined]
         if hasattr(kind, "__next__"):

@@ -18,6 +18,7 @@ _HASH = 1e7
 _PHASES = 997
 _ALIGNMENT = 16
 _PURGE_EVERY = 8
+_LARGE_BYTES = 1 << 16  # a mirror of this size is not left behind even for a few ops
 
 
 class _Held(NamedTuple):
@@ -92,7 +93,7 @@ class Mirrors:
 
     def _hold(self, storage: torch.UntypedStorage, dtype: torch.dtype, flat: Tensor) -> None:
         self._puts += 1
-        if not self._puts % _PURGE_EVERY:
+        if flat.nbytes >= _LARGE_BYTES or not self._puts % _PURGE_EVERY:
             gone = [key for key, held in self._held.items() if held.storage.expired()]  # type: ignore[no-untyped-call]
             for key in gone:
                 del self._held[key]

@@ -71,7 +71,7 @@ class ShadowSampler:
             if self._stopped:
                 raise CannotExecute(self._stopped)
             if not keeper.enabled:
-                raise CannotExecute("the step was not kept, as in mode light")
+                raise CannotExecute("the step was not kept")
             step = Step(keeper.kept)
             if thorough or not self._whole:
                 self._try(step, sample, whole=False)

@@ -47,7 +47,7 @@ class ShadowWatch(Watch):
     def start(self, patches: Patches) -> None:
         """See :class:`.watch.Watch`."""
         self._sampler.start()
-        if self.loop.explains:
+        if self.loop.shadows:
             INSTRUMENT.keeper.start()  # also where no rule is selected that explains bad steps
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..origin.region import Region
 from .patching import Patches, Replacement
 
 if TYPE_CHECKING:
@@ -21,27 +22,54 @@ __all__ = ["BackwardTap", "in_backward", "in_transform"]
 
 ENTRY = "_engine_run_backward"
 
+_current_task = torch._C._current_graph_task_id
+_transforms = torch._C._functorch.peek_interpreter_stack
+
 
 def in_backward() -> bool:
     """Whether the autograd engine runs in this thread (recomputation, reentrant backward)."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return bool(_current_task() != -1)
 
 
 def in_transform() -> bool:
     """Whether a ``torch.func`` transform is active: its tensors must not outlive it."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return _transforms() is not None
 
 
 class BackwardTap:
-    """Tells when an accumulating backward pass starts and ends."""
+    """Tells when an accumulating backward pass starts and ends.
+
+    ``Tensor.backward`` is replaced only to take our own mode off the stack first: torch would send
+    the call through it.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def install(self, patches: Patches) -> tuple[str, ...]:
         """Replace the engine's entry; return what this version of torch lacks."""
+        patches.replace(Tensor, "backward", self._wrap_method)
         found = patches.replace(torch.autograd, ENTRY, self._wrap)
         return () if found else (f"torch.autograd.{ENTRY}",)
+
+    def _wrap_method(self, original: Replacement) -> Replacement:
+        wire = self._wire
+        is_traced = torch.compiler.is_dynamo_compiling  # first: the compiler must see nothing else
+
+        def backward(tensor: Tensor, *args: object, **kwargs: object) -> object:
+            if is_traced():
+                return original(tensor, *args, **kwargs)
+            kept = wire.keeper.threads.kept if wire.keeper.enabled else None
+            if kept is None or not kept.recorder.on:
+                return original(tensor, *args, **kwargs)
+            kept.recorder.leave_stack()
+            try:
+                return original(tensor, *args, **kwargs)
+            finally:
+                if kept.region is Region.LOSS and not kept.depth:
+                    kept.recorder.enter_stack()  # no pass was watched: the loss goes on
+
+        return backward
 
     def _wrap(self, original: Replacement) -> Replacement:
         wire = self._wire
@@ -50,13 +78,17 @@ class BackwardTap:
             if not wire.listeners or not kwargs.get("accumulate_grad"):
                 return original(outputs, *args, **kwargs)
             keeper = wire.keeper
-            if in_backward() or in_transform() or (keeper.enabled and keeper.busy):
+            kept = keeper.threads.kept if keeper.enabled else None
+            busy = kept is not None and (kept.replaying or kept.in_backward)
+            if busy or _current_task() != -1 or _transforms() is not None:
                 return original(outputs, *args, **kwargs)
-            if not keeper.enabled:
+            if kept is None:
                 return self._watched(original, outputs, args, kwargs)
             keeper.backward_starts(outputs, args, kwargs)
-            with keeper.backward():
+            try:
                 return self._watched(original, outputs, args, kwargs)
+            finally:
+                keeper.backward_ends()
 
         return run_backward
 
@@ -68,7 +100,9 @@ class BackwardTap:
         kwargs: dict[str, object],
     ) -> object:
         wire = self._wire
-        roots = [root for root in outputs if isinstance(root, Tensor)]
+        roots = outputs
+        if len(outputs) != 1 or type(outputs[0]) is not Tensor:
+            roots = [root for root in outputs if isinstance(root, Tensor)]
         for listener in wire.listeners:
             try:
                 listener.backward_started(roots)

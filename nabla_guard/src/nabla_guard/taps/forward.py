@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import Module
 
-from .backward import in_backward, in_transform
 from .patching import Patches, Replacement
 from .place import count_on_stack
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["ForwardTap"]
 
 _NOTED = "unpatched_nn_module_call"
+
+_current_task = torch._C._current_graph_task_id
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class _Running(threading.local):
@@ -72,10 +74,10 @@ class ForwardTap:
 
     def _wrap_call(self, original: Replacement) -> Replacement:
         running, enter = self._running, self._call_root
-        is_compiling = torch.compiler.is_compiling  # first: the compiler must see nothing else
+        is_traced = torch.compiler.is_dynamo_compiling  # first: the compiler must see nothing else
 
         def call(module: Module, *args: object, **kwargs: object) -> object:
-            if is_compiling():
+            if is_traced():
                 return original(module, *args, **kwargs)
             if running.root is not None:
                 inside = running.inside
@@ -101,14 +103,21 @@ class ForwardTap:
     ) -> object:
         wire, running = self._wire, self._running
         keeper = wire.keeper
-        if not wire.listeners or keeper.replaying:
+        replaying = keeper.enabled and keeper.threads.kept.replaying
+        if not wire.listeners or replaying or torch.compiler.is_compiling():
             return original(module, *args, **kwargs)
-        if keeper.enabled and not in_backward() and not in_transform():
+        apart = _current_task() != -1 or _transforms() is not None
+        if keeper.enabled and not apart:
             keeper.entered(module, args)
-        running.inside = inside = wire.begin(module) if wire.insiders else None
         running.root = module
         output = None
         try:
+            inside = None
+            for insider in wire.insiders:
+                inside = insider.begin(module)
+                if inside is not None:
+                    break
+            running.inside = inside
             if inside is None:
                 output = original(module, *args, **kwargs)
             elif inside.whole:
@@ -119,28 +128,26 @@ class ForwardTap:
                     inside.ended(module, output)
         finally:
             running.root = None
-            self._leave(module, args, kwargs, output)
+            if output is not None and not apart:
+                self._tell(module, args, kwargs, output)
+            if keeper.enabled and not apart:
+                keeper.left(module, args, kwargs, output)
         return output
 
-    def _leave(
+    def _tell(
         self,
         module: Module,
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
         output: object,
     ) -> None:
-        """Tell that a root has returned ``output``; ``None`` after an exception."""
+        """Tell that a root has returned ``output``."""
         wire = self._wire
-        try:
-            if output is not None and not in_backward() and not in_transform():
-                for listener in wire.listeners:
-                    try:
-                        listener.forward_ended(module, args, kwargs, output)
-                    except Exception as error:
-                        wire.drop(listener, error)
-        finally:
-            if wire.keeper.enabled:
-                wire.keeper.left(module, args, kwargs, output)
+        for listener in wire.listeners:
+            try:
+                listener.forward_ended(module, args, kwargs, output)
+            except Exception as error:
+                wire.drop(listener, error)
 
     def _wrap_load(self, original: Replacement) -> Replacement:
         wire = self._wire

@@ -101,7 +101,8 @@ class Instrument:
 
     def _heal(self) -> None:
         self._forward.heal()
-        self.keeper.heal()
+        if self.keeper.enabled:
+            self.keeper.heal()
 
     def _lay_wire(self) -> None:
         self._wire = Wire(self.keeper, self._drop, self._heal)

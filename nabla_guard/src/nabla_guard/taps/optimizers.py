@@ -93,8 +93,8 @@ class OptimizerTap:
         stepping.outermost, stepping.inner = optimizer, 0
         wire = self._wire
         wire.heal()
-        closure = _has_closure(args, kwargs)
-        if not closure:
+        closure = (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs)
+        if not closure and wire.keeper.enabled:
             wire.keeper.pause()  # a closure runs the user's own code
         for listener in wire.listeners:
             try:
@@ -120,7 +120,7 @@ class OptimizerTap:
         if stepping.outermost is not optimizer:
             return  # attached in the middle of a step
         stepping.outermost = None
-        closure = _has_closure(args, kwargs)
+        closure = (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs)
         wire = self._wire
         for listener in wire.listeners:
             try:
@@ -130,7 +130,8 @@ class OptimizerTap:
                 raise
             except Exception as error:
                 wire.drop(listener, error)
-        wire.keeper.step_ends(optimizer)
+        if wire.keeper.enabled:
+            wire.keeper.step_ends(optimizer)
 
     # ------------------------------------------------------------------ replaced methods
     def _wrap_zero_grad(self, original: Replacement) -> Replacement:
@@ -139,21 +140,26 @@ class OptimizerTap:
         def zero_grad(owner: Optimizer | Module, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
                 return original(owner, *args, **kwargs)
-            if not wire.keeper.enabled:
+            keeper = wire.keeper
+            if not keeper.enabled or not keeper.threads.kept.recorder.on:
                 outcome = original(owner, *args, **kwargs)
                 self._cleared(owner)
                 return outcome
-            with wire.keeper.paused():
+            keeper.pause()
+            try:
                 outcome = original(owner, *args, **kwargs)
                 self._cleared(owner)
+            finally:
+                keeper.resume()
             return outcome
 
         return zero_grad
 
     def _cleared(self, owner: Optimizer | Module) -> None:
         wire = self._wire
-        if wire.keeper.enabled:
-            wire.keeper.cleared()
+        keeper = wire.keeper
+        if keeper.enabled and keeper.threads.kept.tape.entries:
+            keeper.cleared()
         for listener in wire.listeners:
             try:
                 listener.gradients_cleared(owner)

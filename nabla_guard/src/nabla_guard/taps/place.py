@@ -50,10 +50,15 @@ def user_line(until: frozenset[CodeType] = frozenset()) -> Line | None:
     """
     frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
-    while frame is not None and frame.f_code not in until:
-        rank = _rank(frame.f_code.co_filename)
+    while frame is not None:
+        code = frame.f_code
+        if until and code in until:
+            break
+        rank = _RANKS.get(code.co_filename)
+        if rank is None:
+            rank = _RANKS[code.co_filename] = _classify(code.co_filename)
         if rank == 0:
-            return _line(frame)
+            return Line(code.co_filename, frame.f_lineno, code.co_name)
         if rank == 1 and library is None:
             library = frame
         frame = frame.f_back
@@ -76,15 +81,8 @@ def count_on_stack(code: CodeType) -> int:
     return count
 
 
-def _rank(filename: str) -> int:
-    """0 for the user's code, 1 for a library, 2 for what is never named."""
-    rank = _RANKS.get(filename)
-    if rank is None:
-        rank = _RANKS[filename] = _classify(filename)
-    return rank
-
-
 def _classify(filename: str) -> int:
+    """0 for the user's code, 1 for a library, 2 for what is never named."""
     if filename.startswith((_TORCH, *_OURS, "<frozen", "<string")):
         return 2
     if _LIBRARIES in filename or filename.startswith(_STANDARD):

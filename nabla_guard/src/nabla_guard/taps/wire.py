@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch.nn import Module
-
 from ..origin.keeper import Keeper
-from .inside import Inside, Insider
+from .inside import Insider
 from .listener import Listener
 
 __all__ = ["Wire"]
@@ -42,14 +40,6 @@ class Wire:
         self.keeper = keeper
         self.drop = drop
         self.heal = heal
-
-    def begin(self, root: Module) -> Inside | None:
-        """Return who looks inside a call of ``root``."""
-        for insider in self.insiders:
-            inside = insider.begin(root)
-            if inside is not None:
-                return inside
-        return None
 
     def cut(self) -> None:
         """Let the taps on this wire pass everything on, and nothing else."""

@@ -43,6 +43,11 @@ class InstabilityDetector:
         self._jumps = LossJumps()
         self._unsupported: set[str] = set()
 
+    @property
+    def patient(self) -> bool:
+        """Without samples there is nothing to judge, and no jump that deserves one."""
+        return self._watch.loop.shadow == "off"
+
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the sample of this step, if one was taken; a loss that jumps deserves one."""
         if self._jumps.jumped(record.signals.get("loss"), record.step):
