@@ -26,7 +26,9 @@ class FakeFacts:
         """Families of facts that stay empty; a test fills the ones it is about."""
         if family not in self.families:
             self.families[family] = mock.MagicMock(spec=family)
-            self.families[family].identical.return_value = None
+            self.families[family].newcomers = []
+            if hasattr(family, "identical"):
+                self.families[family].identical.return_value = None
         return self.families[family]
 
     def examine(self, parameters):

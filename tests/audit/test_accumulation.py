@@ -150,6 +150,22 @@ def test_mean_of_means_over_unequal_token_counts(audited):
     assert (issue.evidence["fewest_units"], issue.evidence["most_units"]) == (16.0, 72.0)
 
 
+@pytest.mark.parametrize(("parts", "severity"), [(3, "medium"), (2, "info")])
+def test_a_loss_divided_by_three_passes_is_meant_as_one_batch(audited, parts, severity):
+    def program():
+        model = token_model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        given = list(padded(parts * 8))
+        for first in range(0, len(given), parts):
+            for ids, targets in given[first : first + parts]:
+                loss = F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+                (loss / parts).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert {issue.severity.label for issue in found(audited(program), "AUD104")} == {severity}
+
+
 def test_mean_of_masked_means(audited):
     class Trainer:
         def __init__(self):
@@ -299,6 +315,27 @@ def test_a_lasting_change_of_the_count_is_told(audited, net, batches, later, iss
     assert [(issue.rule, issue.severity.label) for issue in audited(program)] == [
         (rule, "info") for rule in issues
     ]
+
+
+def test_a_trainer_that_doubles_its_passes(audited, net):
+    class Trainer:
+        def __init__(self):
+            self.model, self.passes = net(), 2
+            self.optimizer = torch.optim.Adam(self.model.parameters())
+
+        def step(self):
+            self.optimizer.zero_grad()
+            for x in torch.randn(self.passes, 8, 6):
+                (F.cross_entropy(self.model(x), x[:, :3].argmax(-1)) / self.passes).backward()
+            self.optimizer.step()
+
+        def fit(self):
+            for epoch in range(2):
+                self.passes = 2 * (epoch + 1)
+                for _ in range(14):
+                    self.step()
+
+    assert [issue.rule for issue in audited(lambda: Trainer().fit())] == ["AUD106"]
 
 
 # ---------------------------------------------------------------- intent

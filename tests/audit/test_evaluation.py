@@ -103,11 +103,29 @@ def test_evaluations_that_are_lawful(audited):
         assert found(audited(program)) == [], program.__name__
 
 
+def test_stochastic_predictions_are_lawful(audited):
+    def spread_of_each_batch():
+        trainer = Trainer(regularised())
+        trainer.epoch()
+        with torch.no_grad():
+            for x in torch.randn(3, 16, 6):
+                torch.stack([trainer.model(x) for _ in range(5)]).var(0)
+
+    def spread_over_a_pool():
+        trainer, pool = Trainer(regularised()), torch.randn(3, 16, 6)
+        trainer.epoch()
+        with torch.no_grad():
+            torch.stack([torch.cat([trainer.model(x) for x in pool]) for _ in range(3)]).var(0)
+
+    for program in (spread_of_each_batch, spread_over_a_pool):
+        assert found(audited(program)) == [], program.__name__
+
+
 @pytest.mark.parametrize(("batches", "count"), [(1, 0), (2, 1)])
 def test_two_batches_are_needed(batches, count):
     held = ParameterFacts(optimizers=[OptimizerFacts(name="Adam")])
     module = ModuleFacts(name="Net", parameters=[held], mode_dependent=("Dropout",))
-    facts = EvaluationFacts(module=module, batches=batches, usual=False, place=None)
+    facts = EvaluationFacts(module=module, batches=batches, usual=False, repeated=False, place=None)
     assert len(list(judge_evaluation(facts, 3))) == count
 
 

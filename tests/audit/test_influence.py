@@ -171,6 +171,79 @@ def test_a_convolution_that_sees_the_future(audited, padding, verdict):
     assert found(audited(train(Convolution(), make_batch, shifted_inside))) == verdict
 
 
+class WithLoss(nn.Module):
+    """Computes its own loss from inputs that are its labels, and returns nothing else."""
+
+    def __init__(self, causal):
+        super().__init__()
+        self.body = Attention(causal)
+
+    def forward(self, tokens, labels):
+        return flat(self.body(tokens)[:, :-1], labels[:, 1:])
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize(("causal", "verdict"), [(False, [("AUD407", "high")]), (True, [])])
+def test_a_loss_inside_the_model(audited, causal, verdict, passes):
+    def program():
+        model = WithLoss(causal)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        for _ in range(5):
+            for _ in range(passes):
+                tokens = torch.randint(0, 11, (6, 13))
+                (model(tokens=tokens, labels=tokens) / passes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert found(audited(program)) == verdict
+
+
+@pytest.mark.parametrize(("causal", "verdict"), [(False, [("AUD407", "high")]), (True, [])])
+def test_layers_of_torch(audited, causal, verdict):
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+            self.body = nn.TransformerEncoder(layer, 1)
+
+        def forward(self, tokens):
+            hidden = torch.ones(tokens.shape[1], tokens.shape[1]).triu(1).bool()
+            return self.head(self.body(self.words(tokens), hidden if causal else None))
+
+    assert found(audited(train(Encoder(), text, flat))) == verdict
+
+
+def test_a_mask_that_lets_one_position_through(audited):
+    class Late(Attention):
+        def forward(self, tokens):
+            x = self.words(tokens)
+            seen = torch.ones(tokens.shape[1], tokens.shape[1]).tril(1).bool()
+            q, k, v = self.mix(x).chunk(3, -1)
+            return self.head(x + F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
+
+    assert found(audited(train(Late(True), text, flat))) == [("AUD407", "high")]
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_attention_over_the_batch(audited, batch_first):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.TransformerEncoderLayer(12, 2, 12, batch_first=batch_first)
+            self.head = nn.Linear(12, 3)
+
+        def forward(self, x):
+            return self.head(self.body(x).mean(1))
+
+    def make_batch():
+        x = torch.randn(12, 7, 12)
+        return (x,), x[:, :, :3].mean(1).argmax(-1)
+
+    verdict = [] if batch_first else [("AUD406", "medium")]
+    assert found(audited(train(Pooled(), make_batch, F.cross_entropy))) == verdict
+
+
 def test_a_masked_model_may_see_both_sides(audited):
     def make_batch():
         tokens = torch.randint(1, 11, (6, 13))

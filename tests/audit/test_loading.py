@@ -113,6 +113,47 @@ def test_a_generator_is_seeded_in_each_epoch(audited, table):
     assert rules_of(audited(program)) == ["AUD502"]
 
 
+def test_a_program_that_is_seeded_in_each_epoch(audited, table):
+    class Trainer:
+        def __init__(self):
+            self.fit = Fit()
+
+        def epoch(self):
+            torch.manual_seed(3)
+            for x, y in DataLoader(table, batch_size=8, shuffle=True):
+                self.fit(x, y)
+
+        def run(self):
+            for _ in range(3):
+                self.epoch()
+
+    assert rules_of(audited(lambda: Trainer().run())) == ["AUD502"]
+
+
+@pytest.mark.parametrize("loader", ["one", "new"])
+def test_two_experiments_may_share_an_order(audited, table, loader):
+    def program():
+        generator = torch.Generator()
+        shared = DataLoader(table, batch_size=8, shuffle=True, generator=generator)
+        for _ in range(3):
+            fit = Fit()
+            generator.manual_seed(0)
+            fresh = DataLoader(table, batch_size=8, shuffle=True, generator=generator)
+            for x, y in shared if loader == "one" else fresh:
+                fit(x, y)
+
+    assert audited(program) == []
+
+
+def test_a_loader_made_for_each_step(audited, table):
+    def program():
+        fit = Fit()
+        for _ in range(8):
+            fit(*next(iter(DataLoader(table, batch_size=16))))
+
+    assert rules_of(audited(program)) == ["AUD501"]
+
+
 def test_orders_that_change_or_only_evaluate_are_lawful(audited, table):
     def with_set_epoch():
         fit = Fit()
@@ -165,6 +206,30 @@ def test_workers_that_copy_a_generator(generator):
     faulty = describe_loader(DataLoader(Noisy(generator), num_workers=2))
     assert faulty.copied_generators == ("generator",)
     assert [i.rule for i in judge_loader(faulty, 0)] == ["AUD503"]
+
+
+def test_a_generator_inside_a_transform(audited):
+    class Jitter:
+        def __init__(self):
+            self.generator = random.Random(0)
+
+    dataset = Noisy(None)
+    dataset.transforms = [print, Jitter()]
+    faulty = describe_loader(DataLoader(dataset, num_workers=2))
+    assert faulty.copied_generators == ("transforms.1.generator",)
+
+
+def test_two_processes_that_draw_the_same(audited):
+    class Drawing(Noisy):
+        def __getitem__(self, index):
+            return self.x[index] + self.generator.gauss(0, 1), int(self.x[index, :3].argmax())
+
+    def program():
+        fit = Fit()
+        for x, y in DataLoader(Drawing(random.Random(0)), batch_size=4, num_workers=2):
+            fit(x.float(), y)
+
+    assert rules_of(audited(program)) == ["AUD503"]
 
 
 def test_workers_that_seed_their_generator_are_lawful():

@@ -206,3 +206,20 @@ def test_what_may_be_meant_is_no_fault(trained, make, found):
 def test_the_mode_that_follows_values_is_gone_afterwards(trained):
     trained(Detached)
     assert torch.overrides._get_current_function_mode() is None
+
+
+def test_gradients_that_are_used_up_inside_backward_are_silent(audited, net, batches):
+    def program():
+        model = net()
+        optimizers = {p: torch.optim.SGD([p], 0.1) for p in model.parameters()}
+
+        def use(parameter):
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(use)
+        for x, y in batches(8):
+            F.cross_entropy(model(x), y).backward()
+
+    assert [issue for issue in audited(program) if issue.severity.label != "info"] == []

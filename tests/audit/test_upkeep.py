@@ -156,6 +156,16 @@ def test_a_tie_that_the_config_declares(audited):
     assert rules(audited(lambda: read(Configured()))) == [("AUD209", "high")]
 
 
+@pytest.mark.parametrize(("tie", "found"), [("none", [("AUD209", "high")]), ("object", [])])
+def test_a_config_without_accessors(audited, tie, found):
+    class Configured(Words):
+        def __init__(self):
+            super().__init__(tie)
+            self.config = {"tie_embeddings": True}
+
+    assert rules(audited(lambda: read(Configured()))) == found
+
+
 @pytest.mark.parametrize("tie", ["object", "none"])
 def test_tied_and_never_tied_weights_are_silent(audited, tie):
     assert rules(audited(lambda: read(Words(tie)))) == []

@@ -242,3 +242,63 @@ def test_an_adversary_does_not_blame_the_attacked_model(audited, net, batches, e
             optimizer.step()
 
     assert audited(program) == []
+
+
+# ---------------------------------------------------------------- parameters that join later
+def unfreeze_later(model, optimizer, data, entropy):
+    model.body.requires_grad_(False)
+    train(model, optimizer, data[:12], entropy)
+    model.body.requires_grad_(True)
+    train(model, optimizer, data[12:], entropy)
+
+
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList([nn.Linear(6, 6)]), nn.Linear(6, 3)
+
+    def grow(self):
+        self.layers.append(nn.Linear(6, 6))
+        return self.layers[-1]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+def test_a_body_that_is_unfrozen_but_not_added(audited, batches, entropy):
+    def program():
+        model = Split()
+        optimizer = torch.optim.Adam(model.head.parameters())
+        unfreeze_later(model, optimizer, batches(24), entropy)
+
+    assert named(audited(program)) == [("AUD201", "high")]
+
+
+@pytest.mark.parametrize(("added", "found"), [(False, [("AUD201", "high")]), (True, [])])
+def test_a_layer_that_grows(audited, batches, entropy, added, found):
+    class Trainer:
+        def __init__(self):
+            self.model = Growing()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        def run(self, data):
+            train(self.model, self.optimizer, data[:12], entropy)
+            layer = self.model.grow()
+            if added:
+                self.optimizer.add_param_group({"params": layer.parameters()})
+            train(self.model, self.optimizer, data[12:], entropy)
+
+    assert named(audited(lambda: Trainer().run(batches(26)))) == found
+
+
+def test_a_new_optimizer_for_what_is_unfrozen_is_silent(audited, batches, entropy):
+    def program():
+        model = Split()
+        model.body.requires_grad_(False)
+        train(model, torch.optim.Adam(model.head.parameters()), batches(12), entropy)
+        model.body.requires_grad_(True)
+        train(model, torch.optim.Adam(model.parameters()), batches(12), entropy)
+
+    assert audited(program) == []

@@ -174,9 +174,11 @@ class AccumulationDetector:
             yield _changed_issue(optimizer, settled, passes, step)
 
     # ------------------------------------------------------------------ issues
-    def _meant(self, optimizer: OptimizerFacts) -> Severity:
+    def _meant(self, optimizer: OptimizerFacts, measured: AccumulationFacts) -> Severity:
         if self._options.accumulation > 1:
             return Severity.HIGH
+        if _is_divided(measured):
+            return Severity.MEDIUM  # halves may be two terms; three equal parts are one batch
         meant = means_accumulation(optimizer.backward_at, optimizer.step_at)
         return Severity.MEDIUM if meant else Severity.INFO
 
@@ -190,7 +192,7 @@ class AccumulationDetector:
             step=step,
             where=_where(optimizer.backward_at, optimizer),
             phase="loop",
-            severity=self._meant(optimizer),
+            severity=self._meant(optimizer, measured),
             ratio=Quantity(value=measured.ratio, limit=1.0),
             cosine=Quantity(value=measured.cosine, limit=_SAME_DIRECTION),
             micro_batches=count,
@@ -208,7 +210,7 @@ class AccumulationDetector:
             step=step,
             where=_where(optimizer.backward_at, optimizer),
             phase="loop",
-            severity=self._meant(optimizer),
+            severity=self._meant(optimizer, measured),
             ratio=measured.ratio,
             cosine=Quantity(value=measured.cosine, limit=_SAME_DIRECTION),
             fewest_units=min(units),
@@ -282,6 +284,13 @@ def _is_alone(calls: list[Call]) -> bool:
     if "foreign-step" not in kinds:
         return True
     return "write" not in kinds[kinds.index("foreign-step") :]
+
+
+def _is_divided(measured: AccumulationFacts) -> bool:
+    count = len(measured.forms)
+    return count > 2 and all(
+        form is not None and abs(form.scale * count - 1.0) < _FLOOR for form in measured.forms
+    )
 
 
 def _is_undivided(measured: AccumulationFacts) -> bool:

@@ -45,7 +45,8 @@ def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[
     """Yield an issue if several batches were evaluated in training mode."""
     module, place = evaluation.module, evaluation.place
     trained = any(parameter.optimizers for parameter in module.parameters)
-    if evaluation.batches < _BATCHES or evaluation.usual or not trained:
+    meant = evaluation.usual or evaluation.repeated
+    if evaluation.batches < _BATCHES or meant or not trained:
         return
     active = " and ".join(module.mode_dependent)
     yield EVALUATING_IN_TRAIN_MODE.issue(

@@ -68,10 +68,22 @@ def _repeats(loader: LoaderFacts, done: list[EpochFacts]) -> bool:
     last = done[-needed:]
     if len(last) < needed or len(last[-1].order) < _MIN_BATCHES:
         return False
-    if all(epoch.evaluated for epoch in last):
+    if all(epoch.evaluated for epoch in last) or not _train_one(last):
         return False
     first = last[0]
     return all(epoch.order == first.order and epoch.epoch == first.epoch for epoch in last)
+
+
+def _train_one(epochs: list[EpochFacts]) -> bool:
+    """Whether one optimizer went through all of these epochs: two experiments may share an order.
+
+    Where no optimizer stepped, or that is not known, nothing speaks against it.
+    """
+    known = [epoch.trained for epoch in epochs]
+    if None in known or not any(known):
+        return True
+    common = set.intersection(*({id(facts) for facts in trained or ()} for trained in known))
+    return bool(common)
 
 
 def _same_batch(done: list[EpochFacts]) -> bool:

@@ -30,6 +30,7 @@ __all__ = ["LossDetector", "judge_input"]
 _LINEAR = frozenset({"Addmm", "Convolution", "Mm", "Bmm"})
 _ELEMENTWISE = frozenset({"BinaryCrossEntropy", "HuberLoss", "MseLoss", "SmoothL1Loss"})
 _TWICE = 2
+_ROUNDING = 1e-4
 
 
 class LossDetector:
@@ -79,6 +80,10 @@ def judge_input(found: LossInput) -> Iterator[Verdict]:
         yield from _twice(found, first, certain=False)
     elif name in ("BinaryCrossEntropyWithLogits", "LogSigmoid") and first is not None:
         yield from _logits(found, first)
+    elif name == "KlDiv" and first is not None:
+        yield from _divergence(found, first)
+    elif name == "Pick" and first is not None:
+        yield from _picked(found, feeders)
     elif name in _ELEMENTWISE and first is not None and _competes_in_batch(found, first):
         yield _wrong_axis(found, first, 1)
     if name.startswith("BinaryCrossEntropy"):
@@ -88,6 +93,29 @@ def judge_input(found: LossInput) -> Iterator[Verdict]:
 
 def _competes_in_batch(found: LossInput, first: Feeder) -> bool:
     return first.op == "Softmax" and found.one_hot and first.direct and first.axis == 0
+
+
+def _divergence(found: LossInput, first: Feeder) -> Iterator[Verdict]:
+    high = found.input_high
+    if high is None or high <= _ROUNDING:
+        return
+    if first.op in ("Softmax", "Sigmoid"):
+        yield _not_log(found, f"the output of a {first.op.lower()}, up to {high:.3g}", first)
+    elif first.op in _LINEAR:
+        yield _not_log(found, f"the scores of a {first.op.lower()}, up to {high:.3g}", first)
+
+
+def _picked(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdict]:
+    """Log-probabilities of which one is picked in each row must be normalised along the rows."""
+    softmax = feeders[0]
+    if softmax.op == "Log" and len(feeders) > 1:
+        softmax = feeders[1]
+    elif softmax.op != "LogSoftmax":
+        return
+    normalised = softmax.op in ("LogSoftmax", "Softmax") and softmax.shape == found.shape
+    axis = found.class_axis
+    if normalised and axis is not None and softmax.axis is not None and softmax.axis != axis:
+        yield _wrong_axis(found, softmax, axis)
 
 
 def _likelihood(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdict]:
@@ -157,10 +185,11 @@ def _logits(found: LossInput, feeder: Feeder) -> Iterator[Verdict]:
 
 
 def _not_log(found: LossInput, text: str, feeder: Feeder) -> Verdict:
+    loss = "kl_div" if found.loss == "KlDiv" else "nll_loss"
     return 1, _make(
         PROBABILITIES_EXPECTED,
         found,
-        f"nll_loss received {text}; it expects log-probabilities, which are at most 0.",
+        f"{loss} received {text}; it expects log-probabilities, which are at most 0.",
         Severity.HIGH,
         {"input_from": feeder.op.lower()},
     )

@@ -82,6 +82,7 @@ class ReachDetector:
             if facts.trainable
             and facts.running
             and not facts.writes
+            and not self._reach.given(facts)
             and id(facts) not in self._told
             and not any(fnmatchcase(facts.name, glob) for glob in self._options.frozen)
         ]

@@ -113,6 +113,7 @@ def judge_checkpoint(checkpoint: CheckpointFacts, step: int | None) -> Iterator[
 
 
 def _lost(checkpoint: CheckpointFacts, part: PartFacts, step: int | None) -> Iterator[Issue]:
+    likely = False
     if part.kind == "optimizer":
         moments = f"moments of {len(part.shapes)} parameters"
         certain = part.fits is True
@@ -120,15 +121,13 @@ def _lost(checkpoint: CheckpointFacts, part: PartFacts, step: int | None) -> Ite
         text = f"The checkpoint holds the {moments} ({part.key!r}), the model was restored, the "
         text += f"optimizer was not: after {checkpoint.steps_after} steps its moments {tail}."
     elif part.kind == "scheduler" and part.behind:
-        certain = any(
-            other.kind == "optimizer" and (other.restored or other.fits is True)
-            for other in checkpoint.parts
-        )
+        certain = _is_resume(checkpoint)
         text = f"The checkpoint holds a schedule at position {part.position} ({part.key!r}); the "
         text += "model was restored, the schedule started over."
     elif part.kind == "scaler":
-        certain = False
-        text = f"The checkpoint holds a loss scale ({part.key!r}) that was not restored."
+        certain, likely = False, part.behind and _is_resume(checkpoint)
+        text = f"The checkpoint holds a loss scale of {part.scale:g} ({part.key!r}) that was not "
+        text += "restored" + ("; the scaler in use has another." if part.behind else ".")
     else:
         return
     yield RESUME_LOST_STATE.issue(
@@ -140,7 +139,15 @@ def _lost(checkpoint: CheckpointFacts, part: PartFacts, step: int | None) -> Ite
             line=checkpoint.place.line if checkpoint.place is not None else None,
         ),
         phase="resume",
-        severity=Severity.HIGH if certain else Severity.INFO,
+        severity=Severity.HIGH if certain else Severity.MEDIUM if likely else Severity.INFO,
         component=part.kind,
         steps_after=Quantity(value=checkpoint.steps_after, unit="steps", limit=3),
+    )
+
+
+def _is_resume(checkpoint: CheckpointFacts) -> bool:
+    """Whether the optimizer goes on too: a fine-tuning takes the weights only."""
+    return any(
+        other.kind == "optimizer" and (other.restored or other.fits is True)
+        for other in checkpoint.parts
     )

@@ -8,6 +8,7 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts
+from nabla_guard.families.reach import ReachWatch
 
 from .rules.wiring import FOREIGN_PARAMETER, PARAMETER_NOT_IN_OPTIMIZER
 from .streak import CONSECUTIVE
@@ -15,21 +16,49 @@ from .streak import CONSECUTIVE
 __all__ = ["WiringDetector"]
 
 
+_PATIENCE_WRITES = 8
+
+
 class WiringDetector:
-    """Judges the wiring of each optimizer once, at its third step."""
+    """Judges the wiring of each optimizer at its third step, and parameters that join later."""
 
     rules = (PARAMETER_NOT_IN_OPTIMIZER, FOREIGN_PARAMETER)
     patient = True
 
     def __init__(self, facts: LoopFacts) -> None:
         self._facts = facts
+        self._reach = facts.gather(ReachWatch)
+        self._judged: set[int] = set()
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
-        """Judge when the optimizer is about to make its third step."""
+        """Judge when the optimizer is about to make its third step, and now and then after it."""
         optimizer = self._facts.stepping
-        if optimizer is None or optimizer.steps != CONSECUTIVE - 1:
+        if optimizer is None or optimizer.steps < CONSECUTIVE - 1:
+            return ()
+        if optimizer.steps == CONSECUTIVE - 1:
+            return self._judge(optimizer, list(self._facts.parameters), record.step)
+        if not self._have_joined():
             return ()
         known = list(self._facts.parameters)
+        joined = self._beside(optimizer, self._left_out(known), known)
+        return list(_left_out_issues(optimizer, self._once(joined), record.step))
+
+    def _have_joined(self) -> bool:
+        """Whether parameters of no optimizer have had three gradients since the first verdict."""
+        waiting = self._reach.newcomers
+        if not waiting:
+            return False
+        ready = any(facts.nonzero_writes >= CONSECUTIVE for facts in waiting)
+        waiting[:] = [
+            facts
+            for facts in waiting
+            if facts.nonzero_writes < CONSECUTIVE and facts.writes < _PATIENCE_WRITES
+        ]
+        return ready
+
+    def _judge(
+        self, optimizer: OptimizerFacts, known: list[ParameterFacts], step: int
+    ) -> list[Issue]:
         left_out = self._left_out(known)
         foreign = [
             facts
@@ -37,9 +66,14 @@ class WiringDetector:
             if facts.trainable and not facts.running and not facts.writes
         ]
         if foreign and left_out and any(facts.running for facts in known):
-            return [_foreign_issue(optimizer, foreign, left_out, record.step)]
-        mine = self._beside(optimizer, left_out, known)
-        return list(_left_out_issues(optimizer, mine, record.step))
+            return [_foreign_issue(optimizer, foreign, self._once(left_out), step)]
+        mine = self._once(self._beside(optimizer, left_out, known))
+        return list(_left_out_issues(optimizer, mine, step))
+
+    def _once(self, left_out: list[ParameterFacts]) -> list[ParameterFacts]:
+        new = [facts for facts in left_out if id(facts) not in self._judged]
+        self._judged.update(map(id, new))
+        return new
 
     def _left_out(self, known: Iterable[ParameterFacts]) -> list[ParameterFacts]:
         """Running parameters with non-zero gradients that nobody holds and nobody changes."""
@@ -50,6 +84,7 @@ class WiringDetector:
             and facts.is_parameter
             and not facts.ever_held
             and facts.nonzero_writes >= CONSECUTIVE
+            and id(facts) not in self._judged
         ]
         self._facts.examine(candidates)
         return [

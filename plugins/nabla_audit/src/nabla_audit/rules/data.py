@@ -39,8 +39,9 @@ EPOCH_ORDER_REPEATS = Rule(
     rationale="Shuffling is on and does nothing: every epoch makes the same batches.",
     fix="Call sampler.set_epoch(epoch) before each epoch; do not seed the generator anew in it.",
     limits="Two equal epochs of at least three batches; three epochs when there are fewer than "
-    "twelve samples, where chance could make two equal. Epochs that only evaluate are not judged. "
-    "Only orders that a torch sampler makes are seen.",
+    "twelve samples, where chance could make two equal. Loaders made anew over one dataset count "
+    "as one. Epochs that only evaluate, or that no common optimizer went through (two experiments "
+    "with one seed), are not judged. Only orders that a torch sampler makes are seen.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loaders",),
@@ -62,8 +63,8 @@ WORKER_RNG_COPIES = Rule(
     "every epoch, because each epoch starts with fresh copies.",
     fix="Draw from torch's global generator, or seed the generator in worker_init_fn with "
     "torch.initial_seed().",
-    limits="Only generators that are attributes of the dataset, with two or more workers and no "
-    "worker_init_fn. A generator that is held but never used in __getitem__ is no fault.",
+    limits="Only generators that the dataset or its transforms hold, with two or more workers and "
+    "no worker_init_fn. A generator that is held but never used in __getitem__ is no fault.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loaders",),

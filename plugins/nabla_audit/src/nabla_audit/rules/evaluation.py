@@ -17,8 +17,8 @@ EVALUATING_IN_TRAIN_MODE = Rule(
     limits="Needs two different batches without gradients in a row and a layer that depends on "
     "the mode. Silent when the program does it before nearly every training call (pseudo-labels), "
     "when an optimizer step follows without another training call (a generator that samples), and "
-    "while running statistics are averaged anew. Deliberate Monte-Carlo dropout over several "
-    "batches looks the same.",
+    "while running statistics are averaged anew, and when a batch is given twice in a row or each "
+    "one three times, as Monte-Carlo dropout does.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("evaluations", "modes"),

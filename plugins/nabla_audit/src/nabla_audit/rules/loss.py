@@ -65,10 +65,11 @@ SIGMOID_BEFORE_LOGITS_LOSS = Rule(
 PROBABILITIES_EXPECTED = Rule(
     id="AUD403",
     name="probabilities-expected",
-    summary="A negative log-likelihood receives values that are no log-probabilities.",
+    summary="A negative log-likelihood or a divergence receives values that are no "
+    "log-probabilities.",
     rationale="nll_loss only picks the value of the right class and negates it: on probabilities "
     "it is the mean error rate without a logarithm, on raw scores it has no lower bound.",
-    fix="Apply log_softmax before nll_loss, or use cross_entropy on the scores.",
+    fix="Apply log_softmax before nll_loss or kl_div, or use cross_entropy on the scores.",
     limits="Raw scores are recognised by a value above 0, which no log-probability has; the log of "
     "a density may be above 0, so that is reported only when the input comes directly from a "
     "linear layer or convolution. " + _LOOKED_AT,
@@ -110,8 +111,8 @@ SOFTMAX_OVER_BATCH_AXIS = Rule(
     fix="Give softmax or log_softmax the class axis, usually dim=-1 for (N, C) and 1 for "
     "(N, C, d).",
     limits="Judged only where the axis of the classes is certain: directly before a negative "
-    "log-likelihood, or before an elementwise loss whose targets sum to one in each row. "
-    + _LOOKED_AT,
+    "log-likelihood, where gather or an index takes one logarithm of each row, or before an "
+    "elementwise loss whose targets sum to one in each row. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),
@@ -130,11 +131,11 @@ SAMPLES_COUPLED = Rule(
     "predictions change with the company that a sample is in.",
     fix="Transpose instead of reshape, and reduce over the feature axes only.",
     limits="Graph networks, set models and retrieval couple samples lawfully: MEDIUM only when "
-    "the model takes one tensor, holds no square buffer of the batch's size and was given "
-    "different batches, else INFO; HIGH when independent-samples is declared. Measured once, on "
-    "a copy of the model, with one random cotangent: a dependence that is zero for this batch is "
-    "missed. Models that cannot be copied, that draw random numbers in evaluation mode or have "
-    "hooks are not evaluated.",
+    "the model was given different batches and runs on three samples alone, or takes one tensor "
+    "and holds no square one of the batch's size, else INFO; HIGH when independent-samples is "
+    "declared. Measured once, on a copy of the model and its first samples, with one random "
+    "cotangent: a dependence that is zero for these is missed. Models that cannot be copied, that "
+    "draw random numbers in evaluation mode or have hooks are not evaluated.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("oracles",),

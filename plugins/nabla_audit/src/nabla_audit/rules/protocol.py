@@ -76,7 +76,8 @@ ACCUMULATION_NOT_DIVIDED = Rule(
     "different data: by linearity, the gradient of the concatenation is the mean of the measured "
     "ones. A sum over tasks looks the same, so it is HIGH only where [tool.nabla.audit] "
     "accumulation declares it, MEDIUM where the source shows it (a step under a modulo, or names "
-    "like accumulation_steps or micro), and information otherwise. Silent for sums, for single "
+    "like accumulation_steps or micro) or each of three or more losses is divided by their "
+    "number, and information otherwise. Silent for sums, for single "
     "samples and for losses whose graph does not show how they were averaged.",
     severity=Severity.HIGH,
     since="0.1",

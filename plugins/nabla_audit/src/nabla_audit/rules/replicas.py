@@ -27,7 +27,8 @@ RANK_DIVERGENCE = Rule(
     fix="Make every rank take the same steps with the same gradients: clip, unscale and skip after "
     "the gradients were averaged, and never edit weights on one rank.",
     limits="Needs three equal steps first, or a DistributedDataParallel: replicas that are "
-    "averaged now and then, and shards, are never equal. INFO in one process when the learning "
+    "averaged now and then, and shards, are never equal. With a DistributedDataParallel only what "
+    "it holds is compared. INFO in one process when the learning "
     "rates differ, because that is an experiment. " + _EXCHANGE,
     severity=Severity.HIGH,
     since="0.1",

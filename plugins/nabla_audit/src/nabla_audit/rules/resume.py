@@ -20,11 +20,12 @@ RESUME_LOST_STATE = Rule(
     rationale="The optimizer's moments start from zero, or the schedule starts over: the loss "
     "jumps and the run is no longer the one that was stopped.",
     fix="Load the state dict of every component that the checkpoint holds.",
-    limits="Automatically only from what torch.load returned: optimizer moments and schedulers. "
+    limits="Automatically only from what torch.load returned: optimizer moments, schedulers and "
+    "loss scales. "
     "HIGH when the optimizer in use has the same parameters, settings and learning rate as the "
     "saved one, else INFO, because fine-tuning takes the weights only; a schedule counts when that "
-    "optimizer was restored or fits. A loss scaler is INFO: it finds its scale again. Compare "
-    "states by hand with nabla.audit.resume(before, after).",
+    "optimizer was restored or fits. A loss scaler is MEDIUM when such a run goes on with another "
+    "scale, else INFO. Compare states by hand with nabla.audit.resume(before, after).",
     severity=Severity.HIGH,
     since="0.1",
     needs=("checkpoints",),

@@ -26,7 +26,8 @@ PARAMETER_NOT_IN_OPTIMIZER = Rule(
     rationale="A part of the model stays random while the rest learns to live with it.",
     fix="Pass all parameters to the optimizer, or call requires_grad_(False) on what must stay "
     "as it is.",
-    limits="Why a parameter was left out cannot be observed. It is a fault only if its values look "
+    limits="Judged at the third step, and after three gradients of parameters that join later. "
+    "Why a parameter was left out cannot be observed. It is a fault only if its values look "
     "freshly drawn, no load_state_dict set them, nobody changes them and no optimizer ever held "
     "them; "
     "else it is reported as information. Weights loaded in another way that look like a normal or "
@@ -153,9 +154,10 @@ TIED_WEIGHTS_BROKEN = Rule(
     rationale="The two drift apart: the model has more parameters than it was designed with, and "
     "one of them may get no gradient.",
     fix="Tie them again after loading or replacing weights, before the optimizer is made.",
-    limits="HIGH when the model's own config says that they are tied, or a tie that was seen at "
-    "the first call is gone during training; MEDIUM when two parameters share one memory, or an "
-    "embedding and an output layer start with equal random values.",
+    limits="HIGH when the model's own config says that they are tied (tie_word_embeddings and the "
+    "like, for the embeddings that the model names or its only pair of equal shape), or a tie "
+    "that was seen at the first call is gone during training; MEDIUM when two parameters share "
+    "one memory, or an embedding and an output layer start with equal random values.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("wiring", "ties"),
