@@ -56,6 +56,38 @@ def test_a_scaler_may_search_its_scale(judge, healthy, skipped, expected):
     assert judge(rows).rules == expected
 
 
+@pytest.mark.parametrize("name", ["loss/kl", "val_loss", "test_loss/aux", "d_loss"])
+@pytest.mark.parametrize(("times", "expected"), [(2, []), (3, ["RUN101"])])
+def test_other_losses_are_followed_too(judge, healthy, name, times, expected):
+    rows = healthy(200)
+    for index, row in enumerate(rows):
+        row[name] = math.nan if 120 <= index < 120 + times else row["loss"] + 0.1
+
+    found = judge(rows)
+
+    assert found.rules == expected
+    assert not expected or (found.one("RUN101").step, found.one("RUN101").evidence["signal"]) == (
+        120, name,
+    )  # fmt: skip
+
+
+def test_a_loss_that_never_was_a_number_is_not_logged_rather(judge, healthy):
+    rows = healthy(200)
+    for row in rows:
+        row["loss/aux"] = math.nan
+
+    assert judge(rows).issues == []
+
+
+def test_players_without_a_common_loss_are_followed(judge, falling):
+    rows = [{"d_loss": loss, "g_loss": 2.0 - loss} for loss in falling(200)]
+    for row in rows[150:]:
+        row["g_loss"] = math.nan
+
+    assert judge(rows).rules == ["RUN101"]
+    assert judge(rows[:150]).rules == []
+
+
 # ---------------------------------------------------------------- RUN103
 def spiky(rows, height, at):
     for index in at:
@@ -75,6 +107,23 @@ def test_the_third_lonely_spike_is_reported(judge, healthy):
 
 def test_two_spikes_are_none(judge, healthy):
     assert judge(spiky(healthy(400), 3.0, (150, 200))).rules == []
+
+
+@pytest.mark.parametrize(("height", "expected"), [(1.1, []), (1.5, ["RUN103"])])
+def test_lonely_spikes_stand_far_out(judge, healthy, height, expected):
+    rows = healthy(400, noise=0.04, start=1.2)
+
+    assert judge(spiky(rows, height, (250, 300, 350))).rules == expected
+
+
+def test_one_hard_sample_of_a_solved_task_is_no_spike(judge, healthy):
+    rows = healthy(400, end=0.01, noise=0.001, scale=30.0)
+    rows[300].update(loss=0.3, grad_norm=30.0)
+    solved = judge(rows).rules
+    rows[300].update(loss=1.9)
+
+    assert solved == []
+    assert judge(rows).rules == ["RUN301"]
 
 
 def test_low_spikes_are_none(judge, healthy):
@@ -183,6 +232,14 @@ def test_a_loss_that_climbs_with_small_steps_has_the_wrong_sign(judge, healthy):
 
 def test_a_flat_loss_has_no_wrong_sign(judge, healthy):
     assert "RUN109" not in judge(climbing(healthy, 0.0)).rules
+
+
+def test_other_data_from_one_row_to_the_next_are_no_wrong_sign(judge, healthy):
+    rows = healthy(200, start=1.0, end=0.9, noise=0.02)
+    for index, row in enumerate(rows):
+        row["loss"] += 0.002 * index + (3.0 if index >= 60 else 0.0)
+
+    assert "RUN109" not in judge(rows).rules
 
 
 def test_large_steps_are_another_fault(judge, healthy):

@@ -31,6 +31,17 @@ def test_large_steps_with_a_falling_loss_are_not(judge, healthy):
     assert judge(rows).rules == []
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(1, []), (2, ["RUN201"])])
+def test_one_large_step_is_that_of_an_optimizer_without_history(judge, healthy, steps, expected):
+    rows = healthy(200)
+    for row in rows[:steps]:
+        row["update_ratio"] = 0.4
+    rows[0]["loss"] = 0.5  # a lucky first batch
+    rows[1]["loss"] = 6.0
+
+    assert judge(rows).rules == expected
+
+
 @pytest.mark.parametrize(("update", "expected"), [(0.12, ["RUN201"]), (0.08, [])])
 def test_steps_of_a_tenth_without_any_gain_are_too_large(judge, healthy, update, expected):
     rng = random.Random(0)

@@ -120,17 +120,51 @@ def test_a_loss_with_noise_saw_several_batches(judge, healthy):
     assert "RUN506" not in judge(validated(rows, [1.8] * 10)).rules
 
 
+def test_at_the_end_of_a_schedule_the_validation_may_stand_still(judge, healthy):
+    rows = validated(healthy(400, end=0.3), [2.0 - 0.1 * place for place in range(10)] + [1.0] * 10)
+    for row in rows[200:]:
+        row["update_ratio"] = 1e-5
+
+    assert "RUN111" not in judge(rows).rules
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(0.02, []), (0.06, ["RUN108"])])
+def test_a_rise_of_less_than_a_fifth_of_the_progress_is_none(judge, healthy, slope, expected):
+    rows = validated(healthy(400, end=0.01, noise=0.005), valley(0.5, slope, 20))
+
+    assert judge(rows).rules == expected
+
+
 # ---------------------------------------------------------------- RUN503
 def waves(height, period=40, rows=400, noise=0.05):
+    """The same unequal stretches of data again and again, as of a sorted set."""
     rng = random.Random(0)
+    source = random.Random(period)
+    stretches = [source.random() for _ in range(period)]
+    levels = [stretches[index - index % 4] for index in range(period)]
     return [
-        {"loss": 1.0 + height * math.sin(2 * math.pi * row / period) + noise * rng.gauss(0, 1)}
+        {"loss": 1.0 + height * levels[row % period] + noise * rng.gauss(0, 1)}
         for row in range(rows)
     ]
 
 
+def test_an_optimizer_that_rings_is_not_unshuffled(judge):
+    rng = random.Random(0)
+    rows = [
+        {"loss": 1.0 + 0.5 * math.sin(2 * math.pi * row / 24) + 0.05 * rng.gauss(0, 1)}
+        for row in range(400)
+    ]
+
+    assert "RUN503" not in judge(rows).rules
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.1, ["RUN503"]), (0.25, [])])
+def test_waves_in_too_much_noise_are_none(judge, noise, expected):
+    assert judge(waves(1.0, noise=noise)).rules == expected
+
+
 def test_waves_of_a_fixed_period_are_reported(judge):
-    found = judge(waves(0.5))
+    found = judge(waves(1.0))
 
     assert found.rules == ["RUN503"]
     assert abs(found.one("RUN503").evidence["period"].value - 40) <= 1

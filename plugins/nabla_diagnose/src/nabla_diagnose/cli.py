@@ -88,13 +88,16 @@ def _lint_all(
 ) -> tuple[list[LintedRun], list[str]]:
     """Judge all logs; return the runs, and what is wrong with named logs."""
     from .linting import lint_log
+    from .progress import Progress
     from .readers.discovery import find_logs
 
     linted: list[LintedRun] = []
     failures: list[str] = []
-    for found in find_logs(logs):
+    named = list(find_logs(logs))
+    for number, found in enumerate(named, start=1):
         try:
-            runs_of_log = lint_log(found.path, request)
+            with Progress(found.path.name, number, len(named)) as progress:
+                runs_of_log = lint_log(found.path, request, progress)
         except InputError as error:
             if found.named:
                 failures.append(str(error))

@@ -17,6 +17,7 @@ from .run_report import RunReport
 __all__ = ["combine", "lint_path", "verdict_of"]
 
 _MAX_LABEL = 48
+_MOST_DRAWN = 8
 
 
 def combine(runs: Sequence[LintedRun]) -> RunReport:
@@ -35,7 +36,7 @@ def combine(runs: Sequence[LintedRun]) -> RunReport:
         allowed=tuple(entry for report in reports for entry in report.allowed),
         stale_baseline=_stale_everywhere(reports),
         causes=tuple(cause for report in reports for cause in report.causes),
-        sections=(_table(runs), *(part for report in reports for part in report.sections)),
+        sections=(_table(runs), *_sections(runs)),
         problems=tuple(dict.fromkeys(one for report in reports for one in report.problems)),
         dropped=_dropped(reports),
         fail_on=first.fail_on,
@@ -87,6 +88,19 @@ def _table(runs: Sequence[LintedRun]) -> Section:
         verdict = verdict_of(run.report)
         lines.append(f"{label:<{width}}  {run.summary.rows:>8}  {loss:>10}  {verdict}")
     return Section(title=f"{len(runs)} runs", lines=tuple(lines))
+
+
+def _sections(runs: Sequence[LintedRun]) -> list[Section]:
+    """Return the parts of all reports; the plots of the first few runs, called by their run."""
+    found = []
+    for number, run in enumerate(runs):
+        for part in run.report.sections:
+            plots = part.plots if number < _MOST_DRAWN else ()
+            if part.plots:
+                part = replace(part, title=f"{_shortened(run.label)}: {part.title}", plots=plots)
+            if part.plots or part.lines:
+                found.append(part)
+    return found
 
 
 def _shortened(label: str) -> str:

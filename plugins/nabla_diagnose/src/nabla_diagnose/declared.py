@@ -39,5 +39,6 @@ READERS = (
     _reader("jsonl", "json_lines", (".jsonl", ".ndjson"), "JSON lines."),
     _reader("tensorboard", "event_file", (".tfevents",), "TensorBoard event files."),
     _reader("parquet", "parquet", (".parquet", ".pq"), "Parquet tables; needs pyarrow."),
+    _reader("boxes", "boxes", (".log", ".txt"), "Boxes of names and values between rulers."),
     _reader("text", "text_log", (".log", ".txt"), "Logs in text with key: value pairs."),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,8 +75,15 @@ class LintedRun:
         return self.summary.rows > 0 or spoke
 
 
-def lint_log(path: Path, request: LintRequest) -> list[LintedRun]:
+def lint_log(
+    path: Path, request: LintRequest, progress: Callable[[int], None] | None = None
+) -> list[LintedRun]:
     """Judge every run of a log.
+
+    Args:
+        path: the log.
+        request: how it is to be judged.
+        progress: hears, now and then, how many rows of a run were read.
 
     Raises:
         InputError: it cannot be read, or holds no loss.
@@ -91,12 +98,16 @@ def lint_log(path: Path, request: LintRequest) -> list[LintedRun]:
             pending = None
             break
         pending = _Pending(log, request)
-        pending.read()
+        pending.read(progress or _silently)
     if pending is not None:
         if linted:
             pending.tell_several(len(linted) + 1)
         linted.append(pending.close())
     return linted
+
+
+def _silently(rows: int) -> None:
+    """Nobody wants to hear it."""
 
 
 class _Pending:
@@ -110,12 +121,16 @@ class _Pending:
         self.session = RunSession(self.label, config, request.command)
         self.numbers = SummaryBuilder()
 
-    def read(self) -> None:
+    def read(self, progress: Callable[[int], None]) -> None:
         """Judge the records."""
-        take, count = self.session.take, self.numbers.take
-        for record in self.log.records:
-            take(record)
-            count(record)
+        for piece in self.log.pieces:
+            if piece.span is not None:
+                self.session.take_span(piece.span)
+                self.numbers.take_span(piece.span)
+            for record in piece.records:
+                self.session.take(record)
+                self.numbers.take(record)
+            progress(self.numbers.rows)
 
     def tell_several(self, runs: int) -> None:
         """Say that the log holds several runs, which were judged apart."""

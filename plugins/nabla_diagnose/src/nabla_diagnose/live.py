@@ -12,6 +12,10 @@ from nabla_core.errors import UsageError
 from nabla_core.host import default_host
 from nabla_core.issue import Issue
 from nabla_core.session import Session, SessionOptions
+from nabla_guard.arming import arm, options_of
+from nabla_guard.holding import Holdable
+from nabla_guard.layers.roster import chooser
+from nabla_guard.layers.watch import watch_layers
 from nabla_guard.loop.live import LiveLoop
 from nabla_guard.loop.scope import Scope, chosen_optimizers
 from nabla_guard.taps.instrument import INSTRUMENT
@@ -63,6 +67,7 @@ class LiveSession:
         self._detector: LiveDetector | None = None
         self._open = True
         self._report: RunReport | None = None
+        arm(self._loop, options_of(self.session))
         self.session.__enter__()
         INSTRUMENT.attach(self._loop)
         self._loop.connect()
@@ -75,6 +80,12 @@ class LiveSession:
         extra = {name: value for name, value in signals.items() if name != "loss"}
         found = map(self.session.add, self._detector.note(extra))
         return [issue for issue in found if issue is not None]
+
+    def look_inside_for(self, contracts: Iterable[Holdable]) -> None:
+        """Measure the outputs of leaf modules if any contract is about them."""
+        wanted = any("activations" in contract.needs for contract in contracts)
+        if wanted and not self._loop.layers.measures:
+            watch_layers(self._loop, chooser())
 
     def finish(self) -> RunReport:
         """Stop watching and judge the whole run; the same report every time."""

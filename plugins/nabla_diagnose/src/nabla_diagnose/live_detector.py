@@ -50,6 +50,8 @@ class LiveDetector(RunDetector):
             self.chart.judged = False
             return ()
         self._last = record.step
+        if record.layers:  # ranges, for other rules
+            record = replace(record, layers={}, layout=())
         return super().step(record if self.probe is None else self._measured(record, self.probe))
 
     def note(self, signals: Mapping[str, float]) -> list[Issue]:

@@ -59,6 +59,7 @@ class LayerProbe(Watch):
         self._hooks: list[RemovableHandle] = []
         self._outputs: dict[str, dict[str, Tensor]] = {}
         self._before: list[Tensor] = []
+        self._after: list[Tensor] = []
         self._ready = Measurement()
         self._owner: OptimizerRecord | None = None
 
@@ -87,18 +88,22 @@ class LayerProbe(Watch):
     def stop(self) -> None:
         """See :class:`~nabla_guard.loop.watch.Watch`."""
         self._silence()
-        self._before = []
+        self._before, self._after = [], []
         self._outputs = {}
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`~nabla_guard.loop.watch.Watch`."""
-        if record.facts.closure or not self._is_mine(record, optimizer):
+        if not self._is_mine(record, optimizer) or _is_search(record):
             return
         with torch.no_grad():
             if self._measures_layers:
                 self._read_layers()
-            if self._steps < _EARLY_STEPS or self._measures_layers:
-                self._before = [parameter.detach().clone() for parameter in self._parameters]
+            if not self._measures_changes:
+                return
+            if record.facts.closure:  # has stepped already, from where the last step ended
+                self._before = self._after
+            else:
+                self._before = self._copies()
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`~nabla_guard.loop.watch.Watch`."""
@@ -109,10 +114,19 @@ class LayerProbe(Watch):
                 self._read_changes()
             self._before = []
         self._steps += 1
+        copies = record.facts.closure and self._measures_changes
+        self._after = self._copies() if copies else []
         self._silence()
         self._listen()
 
     # ------------------------------------------------------------------ private
+    @property
+    def _measures_changes(self) -> bool:
+        return self._steps < _EARLY_STEPS or self._measures_layers
+
+    def _copies(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self._parameters]
+
     @property
     def _measures_layers(self) -> bool:
         early = self._steps < _EARLY_STEPS
@@ -194,6 +208,11 @@ class LayerProbe(Watch):
         with torch.no_grad():
             for column, value in _statistics(module, output.detach()).items():
                 self._outputs.setdefault(column, {})[name] = value
+
+
+def _is_search(record: OptimizerRecord) -> bool:
+    """Whether a step evaluates its closure several times: its length is chosen, not given."""
+    return record.facts.closure and sum(call.kind == "write" for call in record.facts.calls) > 1
 
 
 def _statistics(module: Module, output: Tensor) -> Mapping[str, Tensor]:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Sequence
+from operator import mul
 
-__all__ = ["autocorrelation", "mann_kendall", "median", "roughness", "spread"]
+__all__ = [
+    "autocorrelation",
+    "mann_kendall",
+    "median",
+    "median_residuals",
+    "roughness",
+    "spread",
+]
 
 _NORMAL = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
@@ -44,6 +53,26 @@ def roughness(values: Sequence[float]) -> float:
     return _NORMAL * median(bends) / math.sqrt(6.0)
 
 
+def median_residuals(values: Sequence[float], half: int) -> list[float]:
+    """Return the values minus their running median over ``2 * half + 1`` rows, fewer at the ends.
+
+    Args:
+        values: ``[T]`` numbers, none of them NaN.
+        half: rows before and after a row that belong to its window.
+    """
+    window = sorted(values[:half])
+    found = []
+    for place, value in enumerate(values):
+        if place + half < len(values):
+            insort(window, values[place + half])
+        if place > half:
+            del window[bisect_left(window, values[place - half - 1])]
+        middle = len(window) // 2
+        centre = window[middle] if len(window) % 2 else 0.5 * (window[middle - 1] + window[middle])
+        found.append(value - centre)
+    return found
+
+
 def mann_kendall(values: Sequence[float]) -> float:
     """Return the z-score of a monotone trend; negative when the values fall.
 
@@ -63,12 +92,9 @@ def mann_kendall(values: Sequence[float]) -> float:
 def autocorrelation(values: Sequence[float], lags: range) -> dict[int, float]:
     """Return the autocorrelation at each lag, corrected for the shorter overlap."""
     count = len(values)
-    power = math.fsum(value * value for value in values) or 1e-300
+    power = sum(map(mul, values, values)) or 1e-300
     return {
-        lag: math.fsum(a * b for a, b in zip(values, values[lag:], strict=False))
-        / power
-        * count
-        / (count - lag)
+        lag: sum(map(mul, values, values[lag:])) / power * count / (count - lag)
         for lag in lags
         if 0 <= lag < count
     }

@@ -18,8 +18,14 @@ class RunReport(Report):
 
     @classmethod
     def of(cls, report: Report) -> RunReport:
-        """Return a session's report as that of a run."""
-        return cls(**{field.name: getattr(report, field.name) for field in fields(Report)})
+        """Return a session's report as that of a run.
+
+        A rule whose signals were never there was not evaluated, and is not counted as if it were.
+        """
+        known = {field.name: getattr(report, field.name) for field in fields(Report)}
+        missing = {entry.rule for entry in report.not_evaluated}
+        known["rules_used"] = tuple(rule for rule in report.rules_used if rule not in missing)
+        return cls(**known)
 
     @property
     def ranked(self) -> tuple[Issue, ...]:

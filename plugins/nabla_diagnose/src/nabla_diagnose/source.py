@@ -7,6 +7,8 @@ from collections.abc import Set
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 
+from .readers.span import Span
+
 __all__ = ["LogSource", "tell_absent"]
 
 
@@ -36,6 +38,13 @@ class LogSource:
         if record.layers:
             self._seen.add("layer_norms")
 
+    def note_span(self, span: Span) -> None:
+        """Remember which signals the rows of a span have."""
+        self._seen.update(span.dense)
+        for name, values in span.sparse.items():
+            if name not in self._seen and any(value is not None for value in values):
+                self._seen.add(name)
+
     def tell_absent(self, session: Session) -> None:
         """Say of each selected rule that needs what was never logged that it was not evaluated."""
         tell_absent(session, self._seen, self.name)
@@ -51,7 +60,8 @@ def tell_absent(session: Session, seen: Set[str], name: str) -> None:
     """
     from .rules import RULES
 
+    spoke = {issue.rule for issue in session.issues}
     for rule in RULES:
         missing = sorted(set(rule.needs) - seen)
-        if missing:
+        if missing and rule.id not in spoke:
             session.undecide(rule, f"{name} holds no {', '.join(missing)}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from nabla_core.config import Config
+    from nabla_guard.holding import Holdable
 
     from .live import LiveSession
 
@@ -40,6 +41,8 @@ class WatchOptions(TypedDict, total=False):
         on_alert: called with every new issue, at once.
         check_every: with a model: in the long run, layers are measured in one of so many steps.
         quiet: print nothing.
+        contracts: what must hold, see nabla-contracts.
+        raise_on_failure: end the run at the first contract that is broken.
     """
 
     hints: Hints | None
@@ -47,6 +50,8 @@ class WatchOptions(TypedDict, total=False):
     on_alert: Alert | None
     check_every: int
     quiet: bool
+    contracts: Iterable[Holdable]
+    raise_on_failure: bool
 
 
 class Run:
@@ -58,6 +63,7 @@ class Run:
         self._started_s = time.monotonic()
         self._layout: tuple[str, ...] = ()
         self._next_step = 0
+        self._end_if_broken: Callable[[], None] = _go_on
 
     def __enter__(self) -> Run:
         return self
@@ -110,7 +116,29 @@ class Run:
             layers=self._aligned(layers) if layers else {},
             layout=self._layout if layers else (),
         )
-        return self._run.take(record)
+        issues = self._run.take(record)
+        self._end_if_broken()
+        return issues
+
+    def hold(self, contracts: Iterable[Holdable], *, raise_on_failure: bool = False) -> None:
+        """Hold the run to contracts from now on.
+
+        Args:
+            contracts: those of nabla-contracts.
+            raise_on_failure: end the run at the first that is broken; with rows, in :meth:`log`.
+
+        Raises:
+            UsageError: one of them is no contract.
+        """
+        from nabla_guard.holding import hold, obey, split_contracts
+
+        session = self._run.session
+        _, given = split_contracts(contracts, "watch")
+        if not isinstance(self._run, RunSession):
+            self._run.look_inside_for(given)
+        for missing in hold(session, given, raise_on_failure=raise_on_failure):
+            print(f"nabla: {missing.reason}", file=sys.stderr)
+        self._end_if_broken = lambda: obey(session)
 
     def report(self) -> RunReport:
         """Finish, and print the report unless the run was asked to be quiet."""
@@ -164,13 +192,18 @@ def watch(
     session: RunSession | LiveSession
     if model is None:
         session = RunSession("run", config, command="nabla.watch")
+        session.session.use_sinks()
     else:
         session = _live(model, optimizer, config, options.get("check_every", 50))
     if not quiet:
         session.session.subscribe(_tell)
     if alert is not None:
         session.session.subscribe(alert)
-    return Run(session, quiet=quiet)
+    run = Run(session, quiet=quiet)
+    contracts = options.get("contracts", ())
+    if contracts:
+        run.hold(contracts, raise_on_failure=options.get("raise_on_failure", False))
+    return run
 
 
 def _live(
@@ -189,6 +222,10 @@ def _live(
             'run: pip install "nabla[diagnose,guard]"'
         ) from error
     return LiveSession(model, optimizer, config, check_every)
+
+
+def _go_on() -> None:
+    """Nothing can end the run."""
 
 
 def _tell(issue: Issue) -> None:

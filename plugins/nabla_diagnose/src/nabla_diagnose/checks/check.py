@@ -12,6 +12,7 @@ from nabla_core.severity import Severity
 
 from ..chart import Chart, Moment
 from ..layer_table import LayerTable
+from ..stretch import Stretch
 
 __all__ = ["Check", "Finding", "LayerCheck", "verdict"]
 
@@ -21,7 +22,7 @@ class Check:
 
     Attributes:
         rules: the rules that it decides.
-        done: set when no further row can change its verdict.
+        done: set when no further row or block can change its verdict.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -30,6 +31,20 @@ class Check:
     def row(self, chart: Chart) -> Iterable[Issue]:
         """Judge a row with a loss. In every step: constant time, no formatting when all is well."""
         return ()
+
+    def record(self, chart: Chart) -> Iterable[Issue]:
+        """Judge a record that has losses beside the training loss, or instead of it."""
+        return ()
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """Whether :meth:`row` would say nothing of these rows, and need not see them one by one.
+
+        Changes nothing. If all checks say so, :meth:`pass_over` takes the place of :meth:`row`.
+        """
+        return False
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """Remember of calm rows what :meth:`row` would have; the chart does not have them yet."""
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Judge after each block of ten finite losses."""

@@ -10,6 +10,7 @@ from nabla_core.issue import Issue, Quantity
 from ..chart import Chart, Moment
 from ..robust import median
 from ..rules.step_size import LOSS_SCALES_WITH_BATCH, UPDATE_TOO_LARGE
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["EarlyStepsCheck"]
@@ -20,6 +21,8 @@ _REPLACED = 1.0
 """One step of the size of the parameters themselves counts twice."""
 _EARLY_ROWS = 100
 _PATIENCE_ROWS = 25
+_RECOVERED = 0.75
+"""Share of the first rows' level at which a run has begun to learn all the same."""
 _NOISY = 0.1
 _NOISE_BLOCKS = 6
 
@@ -52,6 +55,15 @@ class EarlyStepsCheck(Check):
             self.done = True
         return ()
 
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        return not self._large and stretch.highest.get("update_ratio", 0.0) <= _LARGE
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        self._highest = max(self._highest, stretch.highest["loss"])
+        self.done = self.done or chart.rows + len(stretch.steps) > _EARLY_ROWS
+
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a run that makes steps of a tenth of its parameters and gains nothing."""
         if chart.block_count != _NOISE_BLOCKS or "RUN201" in chart.found or not chart.judged:
@@ -69,15 +81,16 @@ class EarlyStepsCheck(Check):
             return False
         first = chart.first[0]
         worse = self._highest > first + max(2.0 * abs(first), 5.0 * _calm_noise(chart))
-        if self._large >= 2 and (worse or chart.broken is not None):
+        if self._large < 2:
+            return False
+        if worse or chart.broken is not None:
             return True
         patience = _PATIENCE_ROWS if self._large >= 5 else 2 * _PATIENCE_ROWS
-        return (
-            chart.rows - self._since.row >= patience
-            and chart.judged
-            and not chart.shrinking
-            and median(chart.recent(10)) > first - 0.05 * abs(first)
-        )
+        if chart.rows - self._since.row < patience or not chart.judged or chart.shrinking:
+            return False
+        level = median(chart.recent(10))
+        recovers = level < _RECOVERED * chart.start_level  # the first loss may be a lucky one
+        return level > first - 0.05 * abs(first) and not recovers
 
     def _report(self, chart: Chart, limit: float = _LARGE) -> Iterable[Issue]:
         self.done = True

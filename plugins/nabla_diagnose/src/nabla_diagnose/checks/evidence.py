@@ -8,6 +8,7 @@ from nabla_core.issue import Issue, Quantity
 
 from ..chart import Chart, Moment
 from ..rules.families import NOT_ENOUGH_EVIDENCE, SEVERAL_RUNS_IN_ONE_LOG
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["EvidenceCheck"]
@@ -37,6 +38,14 @@ class EvidenceCheck(Check):
             return ()
         self._told = True
         return (self._again(chart, step),)
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        return stretch.steps[0] > self._highest
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        self._highest = stretch.steps[-1]
 
     def finish(self, chart: Chart) -> Iterable[Issue]:
         """Say that a run without findings was too short for any."""

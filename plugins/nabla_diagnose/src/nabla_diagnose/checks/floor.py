@@ -10,6 +10,7 @@ from nabla_core.issue import Issue, Quantity
 from ..chart import Chart
 from ..robust import median
 from ..rules.trend import LOSS_FLOOR
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["FloorCheck"]
@@ -40,6 +41,14 @@ class FloorCheck(Check):
         if loss is not None and loss < self._least:
             self._least = loss
         return ()
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        return True
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        self._least = min(self._least, min(stretch.columns["loss"]))
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""

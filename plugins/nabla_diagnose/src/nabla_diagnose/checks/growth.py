@@ -34,6 +34,7 @@ class GrowthCheck(Check):
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
+        self.done = chart.block_count >= _AT_BLOCKS
         if chart.block_count != _AT_BLOCKS or len(chart.gradients) < 10 * _AT_BLOCKS:
             return
         if chart.found & {"RUN206", "RUN201"} or not chart.judged:

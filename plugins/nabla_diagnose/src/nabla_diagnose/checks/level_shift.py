@@ -1,28 +1,33 @@
 """RUN104, RUN204 and RUN301 to RUN502: the loss leaves its level from one row to the next.
 
-A jump is a candidate for ten rows. If the loss comes back it was a spike (:mod:`.spikes`); if it
+A jump is a candidate for twenty rows. If the loss comes back it was a spike (:mod:`.spikes`); if it
 stays, its level shifted; if the learning rate jumped just before, that is the cause.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from nabla_core.issue import Issue, Quantity
 
-from ..chart import BLOCK_ROWS, Chart, Moment
+from ..chart import BLOCK_ROWS, Chart, Level, Moment
 from ..robust import median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from ..rules.step_size import LR_JUMP
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["LevelShiftCheck"]
 
-_CONFIRM_ROWS = 10
+_CONFIRM_ROWS = 20
 _NOISES = 8.0
 """Of a single row, to be looked at."""
 _LEAST = 6.0
 """Of the level of the rows that follow."""
+_FLOOR = 0.02
+"""Noise, as a share of the level, below which no loss is taken to be."""
 _BLAMED_ROWS = 40
 _DESTRUCTIVE = 0.3
 """An update of this share of the parameters is damage enough, whatever the loss says yet."""
@@ -30,6 +35,16 @@ _RESTART_ROWS = 80
 """After the steps have started again, a high loss is that of another run."""
 _BACK = 0.5
 """Share of the way back to the start of the run that a shift must undo."""
+_WHOLLY = 0.8
+"""Share with which ten rows are enough; others may be a disturbance that passes."""
+
+
+class _Shift(NamedTuple):
+    """Levels before and after, and the noise before."""
+
+    before: float
+    after: float
+    noise: float
 
 
 class LevelShiftCheck(Check):
@@ -38,9 +53,8 @@ class LevelShiftCheck(Check):
     rules = (LOSS_LEVEL_SHIFT, LR_JUMP)
 
     def __init__(self) -> None:
-        self._level = 0.0
-        self._noise = 0.0
-        self._limit = float("inf")
+        self._calm: Level | None = None
+        self._progress = 0.0
         self._since: Moment | None = None
         self._rows = 0
         self._told = False
@@ -58,40 +72,60 @@ class LevelShiftCheck(Check):
         if chart.broken is not None:
             return self._broke(chart)
         if self._jump is not None and (chart.update or 0.0) > _DESTRUCTIVE:
-            return self._rate_jump(chart, chart.now) if self._is_blamed(chart) else ()
+            return self._rate_jump(chart, chart.now, self._level) if self._is_blamed(chart) else ()
         if self._since is None:
-            if loss > self._limit:
+            if self._leaves(loss):
                 self._since, self._rows = chart.now, 0
             return ()
         self._rows += 1
-        blamed = self._is_blamed(chart)
-        if self._rows == (4 if blamed else _CONFIRM_ROWS):
-            return self._confirm(chart, blamed)
-        return ()
+        if self._is_blamed(chart):
+            return self._confirm(chart, True) if self._rows == 4 else ()
+        return self._confirm(chart, False) if self._rows in (10, _CONFIRM_ROWS) else ()
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        if stretch.highest.get("lr", 0.0) > 1.5 * self._peak:
+            return False
+        if self._told:
+            return True
+        unhurt = self._jump is None or stretch.highest.get("update_ratio", 0.0) <= _DESTRUCTIVE
+        return unhurt and self._since is None and not self._leaves(stretch.highest["loss"])
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        if "lr" in stretch.highest:
+            self._peak = max(self._peak, stretch.highest["lr"])
+            self._rate = stretch.columns["lr"][-1]
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Compare two blocks with the six before them: less noise than single rows have."""
         if self._told or self._since is not None:
             return ()
-        self._learn(chart)
+        self._calm, self._progress = chart.level, chart.progress
         if len(chart.blocks) < 8:
             return ()
-        levels = chart.block_losses()
-        before, after = levels[-8:-2], levels[-2:]
+        blocks = chart.blocks
+        if min(blocks[-1].loss, blocks[-2].loss) <= blocks[-3].loss:
+            return ()
+        levels = chart.block_losses(8)
+        before, after = levels[:-2], levels[-2:]
+        if min(after) <= max(before):
+            return ()
         level = median(before)
-        noise = max(spread(before, level), 0.5 * chart.noise(80), 0.02 * abs(level), 1e-12)
-        shifted = min(after) > max(level + _LEAST * noise, max(before))
+        noise = max(spread(before, level), 0.5 * chart.noise(80), _FLOOR * abs(level), 1e-12)
+        shifted = min(after) > level + _LEAST * noise
         if not shifted or not self._matters(chart, level, min(after), noise):
             return ()
-        self._told, self._level, self._noise = True, level, noise
+        self._told = True
         self._rows = 2 * BLOCK_ROWS
+        since = chart.blocks[-2].start
         if self._is_blamed(chart):
-            return self._rate_jump(chart, chart.blocks[-2].start)
-        return (self._shift(chart, chart.blocks[-2].start, min(after)),)
+            return self._rate_jump(chart, since, level)
+        return (self._shift(chart, since, _Shift(level, min(after), noise)),)
 
     def _matters(self, chart: Chart, before: float, after: float, noise: float) -> bool:
         """Whether a shift undoes half of the progress, in a run whose loss should fall."""
-        undone = after - before > _BACK * (chart.start_level - before)
+        undone = _undone(chart, before, after) > _BACK
         rewound = chart.now.row - chart.rewound_at < _RESTART_ROWS
         sharp = before < chart.start_level - 2.0 * chart.start_noise or (
             after > chart.start_level + 3.0 * noise and after > 2.0 * before > 0.0
@@ -106,28 +140,30 @@ class LevelShiftCheck(Check):
         self._peak = max(self._peak, rate)
         self._rate = rate
 
-    def _learn(self, chart: Chart) -> None:
-        """Set the limit from the rows before this one; a rate that jumped keeps it."""
-        calm = chart.level
-        if calm is None:
-            return
-        self._level = calm.median
-        self._noise = max(calm.spread, calm.roughness, 0.02 * abs(calm.median), 1e-12)
-        self._limit = self._level + max(_NOISES * self._noise, 0.2 * chart.progress)
+    def _leaves(self, loss: float) -> bool:
+        """Whether a loss is far above the level before it; a rate that jumped keeps that level."""
+        calm = self._calm
+        if calm is None or loss <= calm.lowest + 0.2 * self._progress:
+            return False
+        above = loss - calm.median
+        floor = max(_NOISES * _FLOOR * abs(calm.median), 0.2 * self._progress)
+        return above > floor and above > _NOISES * max(calm.noise, 1e-12)
 
     def _confirm(self, chart: Chart, blamed: bool) -> Iterable[Issue]:
-        since, latest = self._since, chart.recent(self._rows)
-        self._since = None
+        since, calm, latest = self._since, self._calm, chart.recent(min(self._rows, 10))
+        if since is None or calm is None:
+            return
+        noise = max(calm.noise, _FLOOR * abs(calm.median), 1e-12)
         level = median(latest)
-        stays = level > self._level + _LEAST * self._noise and min(latest) > self._level
-        if since is None or not stays:
-            return
-        if blamed:
-            yield from self._rate_jump(chart, since)
-            return
-        if self._matters(chart, self._level, level, self._noise):
-            self._told = True
-            yield self._shift(chart, since, level)
+        stays = level > calm.median + _LEAST * noise and min(latest) > calm.median
+        if not stays or not (blamed or self._matters(chart, calm.median, level, noise)):
+            self._since = None
+        elif blamed:
+            self._since = None
+            yield from self._rate_jump(chart, since, calm.median)
+        elif self._rows == _CONFIRM_ROWS or _undone(chart, calm.median, level) > _WHOLLY:
+            self._since, self._told = None, True
+            yield self._shift(chart, since, _Shift(calm.median, level, noise))
 
     def _is_blamed(self, chart: Chart) -> bool:
         """Whether the rate has jumped not long ago."""
@@ -135,14 +171,18 @@ class LevelShiftCheck(Check):
 
     def _broke(self, chart: Chart) -> Iterable[Issue]:
         if self._is_blamed(chart):
-            yield from self._rate_jump(chart, chart.now)
+            yield from self._rate_jump(chart, chart.now, self._level)
 
-    def _rate_jump(self, chart: Chart, since: Moment) -> Iterable[Issue]:
+    @property
+    def _level(self) -> float:
+        return 0.0 if self._calm is None else self._calm.median
+
+    def _rate_jump(self, chart: Chart, since: Moment, level: float) -> Iterable[Issue]:
         if self._jump is None:
             return
         at, before, after = self._jump
         update = chart.update or 0.0
-        what = f"the loss left its level of {self._level:.4g}"
+        what = f"the loss left its level of {level:.4g}"
         if update > _DESTRUCTIVE:
             what = f"a step changed the parameters by {update:.0%} (limit {_DESTRUCTIVE:.0%})"
         self._told = True
@@ -158,26 +198,32 @@ class LevelShiftCheck(Check):
                     "ratio": Quantity(value=after / before, limit=5.0),
                     "lr_before": before,
                     "lr_after": after,
-                    "level_before": self._level,
+                    "level_before": level,
                 },
             ),
         )
 
-    def _shift(self, chart: Chart, since: Moment, level: float) -> Issue:
+    def _shift(self, chart: Chart, since: Moment, shift: _Shift) -> Issue:
+        deviations = (shift.after - shift.before) / shift.noise
         return verdict(
             LOSS_LEVEL_SHIFT,
             chart,
             Finding(
-                message=f"The loss jumped at step {since.step} from {self._level:.4g} to "
-                f"{level:.4g}, {(level - self._level) / self._noise:.3g} deviations (limit "
-                f"{_LEAST:g}), and stayed for {self._rows} rows; the run started at "
-                f"{chart.start_level:.4g}.",
+                message=f"The loss jumped at step {since.step} from {shift.before:.4g} to "
+                f"{shift.after:.4g}, {deviations:.3g} deviations (limit {_LEAST:g}), and stayed "
+                f"for {self._rows} rows; the run started at {chart.start_level:.4g}.",
                 onset=since,
                 evidence={
-                    "deviations": Quantity(value=(level - self._level) / self._noise, limit=_LEAST),
-                    "level_before": self._level,
-                    "level_after": level,
+                    "deviations": Quantity(value=deviations, limit=_LEAST),
+                    "level_before": shift.before,
+                    "level_after": shift.after,
                     "start": chart.start_level,
                 },
             ),
         )
+
+
+def _undone(chart: Chart, before: float, after: float) -> float:
+    """Return the share of the progress that a shift undid; infinite where there was none."""
+    progress = chart.start_level - before
+    return (after - before) / progress if progress > 0.0 else math.inf

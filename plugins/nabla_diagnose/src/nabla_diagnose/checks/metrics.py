@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..readers.naming import direction_of
+
 __all__ = ["MetricBook"]
 
-_LOWER = ("loss", "error", "err", "wer", "cer", "perplexity", "mae", "mse", "rmse", "fid")
-_HIGHER = (
-    "acc", "accuracy", "f1", "auc", "auroc", "map", "precision", "recall", "bleu", "rouge",
-    "correlation", "mcc", "matthews", "r2", "iou", "dice", "score", "ndcg", "psnr", "ssim",
-)  # fmt: skip
 _PREFIXES = ("val_", "eval_", "valid_", "validation_", "test_")
+_SIGNS = {"higher": 1, "lower": -1, "unknown": 0}
 _NEAR = 0.1
 """Share of a metric's range within which it counts as at its best."""
 
@@ -51,7 +49,4 @@ def _direction(name: str) -> int:
     prefix = next((found for found in _PREFIXES if lowered.startswith(found)), "")
     if not prefix or lowered == "val_loss":
         return 0
-    words = lowered.removeprefix(prefix).split("_")
-    if any(word in _LOWER for word in words):
-        return -1
-    return 1 if any(word in _HIGHER for word in words) else 0
+    return _SIGNS[direction_of(lowered.removeprefix(prefix))]

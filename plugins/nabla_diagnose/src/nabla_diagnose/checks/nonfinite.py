@@ -6,13 +6,18 @@ import math
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue
+from nabla_core.severity import Severity
 
 from ..chart import Chart, Moment
 from ..rules.level import NON_FINITE_GRADIENT_LOGGED, NON_FINITE_LOSS_LOGGED
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["NonFiniteCheck"]
 
+_OTHERS_IN_A_ROW = 3
+_MAIN = frozenset({"d_loss", "g_loss"})
+"""Losses of a run that has no single one."""
 _SEARCHING_ROWS = 25
 """A loss scaler that starts at 2 ** 24 finds its scale with fewer skipped steps in a row."""
 
@@ -28,7 +33,8 @@ class NonFiniteCheck(Check):
         self._bad_since = Moment(0, 0)
         self._bad_value = 0.0
         self._told: set[str] = set()
-        self._finite_again: Moment | None = None
+        self._others: set[str] = set()
+        self._bad_others: dict[str, tuple[int, Moment]] = {}
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -41,6 +47,49 @@ class NonFiniteCheck(Check):
             self._bad_rows = 0
             return ()
         return self._judge(chart, loss, norm, finite)
+
+    def record(self, chart: Chart) -> Iterable[Issue]:
+        """Follow the losses beside the training loss; one value may have nothing to average."""
+        if chart.broken is not None or "other" in self._told:
+            return
+        for name in chart.other_losses:
+            value = chart.signals.get(name)
+            if value is None:
+                continue
+            if math.isfinite(value):
+                self._others.add(name)
+                self._bad_others.pop(name, None)
+                continue
+            count, since = self._bad_others.get(
+                name, (0, Moment(max(0, chart.now.row), chart.recorded_step))
+            )
+            self._bad_others[name] = (count + 1, since)
+            if count + 1 == _OTHERS_IN_A_ROW and name in self._others | _MAIN:
+                self._told.add("other")
+                yield self._other(chart, name, value, since)
+                return
+
+    @staticmethod
+    def _other(chart: Chart, name: str, value: float, since: Moment) -> Issue:
+        return verdict(
+            NON_FINITE_LOSS_LOGGED,
+            chart,
+            Finding(
+                message=f"{name} is {value} from step {since.step} on, {_OTHERS_IN_A_ROW} times in "
+                f"a row (limit {_OTHERS_IN_A_ROW}).",
+                onset=since,
+                severity=None if name in _MAIN else Severity.MEDIUM,
+                evidence={"signal": name, "times": _OTHERS_IN_A_ROW},
+            ),
+        )
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`; a stretch is finite."""
+        return True
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        self._last, self._bad_rows = stretch.columns["loss"][-1], 0
 
     def _judge(
         self, chart: Chart, loss: float, norm: float | None, finite: bool

@@ -33,6 +33,7 @@ class PlateauCheck(Check):
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
         count = chart.block_count
+        self.done = self._told or chart.chance is None or count > 64
         if self._told or chart.chance is None or count < _BLOCKS or count > 64 or count % 5:
             return ()
         planned = chart.options.planned_steps

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from nabla_core.issue import Issue, Quantity
 
 from ..chart import BLOCK_ROWS, Chart, Moment
 from ..robust import mann_kendall, median
 from ..rules.level import DIVERGENCE, WRONG_LOSS_SIGN
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["RisingCheck"]
 
 _SMALL_STEP = 0.1
 _NOISES = 10.0
+_ONE_JUMP = 0.6
+"""Share of a rise that one jump may have; a climb speeds up, but from row to row."""
 
 
 class RisingCheck(Check):
@@ -37,9 +41,7 @@ class RisingCheck(Check):
             return self._climbed(chart) if self._above else ()
         if self._above == 0 and chart.update is not None:
             self._largest = max(self._largest, chart.update)
-        limit = chart.start_level + max(
-            abs(chart.start_level), _NOISES * chart.start_noise, chart.progress
-        )
+        limit = _limit(chart)
         if loss <= limit:
             self._above = 0
             return ()
@@ -50,11 +52,22 @@ class RisingCheck(Check):
             return ()
         return self._climbed(chart) if self._above == 5 else self._diverged(chart, limit)
 
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        if not chart.judged:
+            return True
+        return self._above == 0 and stretch.highest["loss"] <= _limit(chart)
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        if chart.judged:
+            self._largest = max(self._largest, stretch.highest.get("update_ratio", 0.0))
+
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a slow climb: every block above the one before, from the first on."""
-        levels = chart.block_losses()
         if not 7 <= chart.block_count <= 40 or "sign" in self._told or not chart.judged:
             return
+        levels = chart.block_losses()
         if chart.update is None or self._largest > _SMALL_STEP:
             return
         noise = max(chart.noise(), chart.start_noise) / BLOCK_ROWS**0.5
@@ -65,6 +78,7 @@ class RisingCheck(Check):
             and levels[-1] >= max(levels)
             and mann_kendall(levels) > 3.0
             and levels[-1] > levels[-2] > levels[-3]
+            and not _jumped(chart, rise)
         ):
             yield self._wrong_sign(chart, rise, Moment(0, chart.blocks[0].start.step))
 
@@ -76,9 +90,10 @@ class RisingCheck(Check):
             return
         if improved > min(chart.start_noise, 0.1 * abs(chart.start_level)):
             return
-        if chart.found & {"RUN201", "RUN204", "RUN304"}:
+        rise = median(chart.recent(3)) - chart.start_level
+        if chart.found & {"RUN201", "RUN204", "RUN304"} or _jumped(chart, rise):
             return
-        yield self._wrong_sign(chart, median(chart.recent(3)) - chart.start_level, Moment(0, 0))
+        yield self._wrong_sign(chart, rise, Moment(0, 0))
 
     def _rose_before(self, chart: Chart) -> bool:
         """Whether the rows before the loss left its start were above that start already."""
@@ -126,3 +141,17 @@ class RisingCheck(Check):
                 },
             ),
         )
+
+
+def _jumped(chart: Chart, rise: float) -> bool:
+    """Whether most of a rise came from one row to the next: other data came, nobody climbed."""
+    rows = chart.recent(chart.rows)
+    levels = [median(rows[place : place + 3]) for place in range(0, len(rows) - 2, 3)]
+    return max((b - a for a, b in pairwise(levels)), default=0.0) > _ONE_JUMP * rise
+
+
+def _limit(chart: Chart) -> float:
+    """Return the loss above which the run has left its start upwards."""
+    return chart.start_level + max(
+        abs(chart.start_level), _NOISES * chart.start_noise, chart.progress
+    )

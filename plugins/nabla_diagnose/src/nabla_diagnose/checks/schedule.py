@@ -8,6 +8,7 @@ from nabla_core.issue import Issue, Quantity
 
 from ..chart import Chart, Moment
 from ..rules.step_size import SCHEDULE_ENDED_EARLY
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["ScheduleCheck"]
@@ -26,7 +27,6 @@ class ScheduleCheck(Check):
 
     def __init__(self) -> None:
         self._peak = 0.0
-        self._peak_row = 0
         self._since: Moment | None = None
         self._limit = -1.0
         self._told = False
@@ -37,7 +37,7 @@ class ScheduleCheck(Check):
         if rate is None or self._told:
             return ()
         if rate > self._peak:
-            self._peak, self._peak_row = rate, chart.now.row
+            self._peak = rate
             self._limit = _GONE * rate
         if rate > self._limit:
             self._since = None
@@ -48,6 +48,21 @@ class ScheduleCheck(Check):
         if low < _LOW_ROWS or low % BATCHED:
             return ()
         return self._judge(chart, rate, low, self._since)
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        if self._told or chart.lr is None:
+            return self._told or "lr" not in stretch.columns
+        lowest = stretch.lowest.get("lr", chart.lr)
+        return lowest > _GONE * max(self._peak, stretch.highest.get("lr", 0.0))
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        if self._told or chart.lr is None:
+            return
+        self._since = None
+        self._peak = max(self._peak, stretch.highest.get("lr", 0.0))
+        self._limit = _GONE * self._peak
 
     def _judge(self, chart: Chart, rate: float, low: int, since: Moment) -> Iterable[Issue]:
         planned = chart.options.planned_steps

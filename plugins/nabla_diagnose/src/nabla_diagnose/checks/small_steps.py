@@ -10,6 +10,7 @@ from nabla_core.issue import Issue, Quantity
 from ..chart import Chart, Moment
 from ..robust import median
 from ..rules.step_size import OVER_CLIPPING, UPDATE_TOO_SMALL, UPDATES_STOPPED
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["SmallStepsCheck"]
@@ -59,6 +60,19 @@ class SmallStepsCheck(Check):
         if self._stopped or self._zeros < max(_STOPPED_ROWS, 3 * self._longest):
             return ()
         return self._stop(chart)
+
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        if "clip_coef" in stretch.columns and not self._over:
+            return False
+        lowest_rate = stretch.lowest.get("lr", 1.0 if chart.lr is None else abs(chart.lr))
+        return lowest_rate > 0.0 and stretch.lowest.get("update_ratio", 1.0) > 0.0
+
+    def pass_over(self, chart: Chart, stretch: Stretch) -> None:
+        """See :class:`Check`."""
+        self._peak = max(self._peak, stretch.highest.get("lr", self._peak))
+        if self._zeros and "update_ratio" in stretch.columns:
+            self._longest, self._zeros = max(self._longest, self._zeros), 0
 
     def _stop(self, chart: Chart) -> Iterable[Issue]:
         rate = chart.lr

@@ -8,19 +8,24 @@ from dataclasses import dataclass
 
 from nabla_core.issue import Evidence, Issue, Quantity
 
-from ..chart import CALM_ROWS, Chart, Moment
+from ..chart import CALM_ROWS, Chart, Level, Moment
 from ..robust import median, spread
 from ..rules.gradients import GRADIENT_SPIKE
 from ..rules.level import LOSS_SPIKE
 from ..rules.samples import OUTLIER_BATCH
+from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["SpikeCheck"]
 
 _LOSS_NOISES = 12.0
+_LONELY_NOISES = 20.0
+"""Without a gradient beside it: losses with heavy tails reach twelve."""
 _GRADIENT_NOISES = 9.0
 _GRADIENT_RATIO = 8.0
 _WAIT_ROWS = 8
+_SOLVED = 0.05
+"""Share of its start below which a loss is so low that one hard sample stands out from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +44,9 @@ class SpikeCheck(Check):
     rules = (LOSS_SPIKE, GRADIENT_SPIKE, OUTLIER_BATCH)
 
     def __init__(self) -> None:
-        self._loss_limit = self._gradient_limit = math.inf
-        self._level = self._noise = self._log_gradient = 0.0
         self._pending: _Spike | None = None
         self._shared = 0
         self._alone = 0
-        self._told: set[str] = set()
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -55,61 +57,40 @@ class SpikeCheck(Check):
             if chart.now.row - self._pending.at.row >= _WAIT_ROWS:
                 return self._settle(chart, self._pending)
             return ()
-        if loss > self._loss_limit:
-            self._note(chart, loss)
+        level = chart.level
+        if level is not None and loss > level.highest and loss > _limit(chart, level):
+            self._note(chart, level, loss)
         return ()
 
-    def block(self, chart: Chart) -> Iterable[Issue]:
-        """Learn from the rows before the next ones what is ordinary."""
-        if self._pending is None:
-            self._learn(chart)
-        return ()
+    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+        """See :class:`Check`."""
+        if self._pending is not None:
+            return False
+        level, loss = chart.level, stretch.highest["loss"]
+        return level is None or loss <= level.highest or loss <= _limit(chart, level)
 
-    def _learn(self, chart: Chart) -> None:
-        calm = chart.level
-        if calm is None or chart.options.batch_size == 1 or not chart.judged:
-            return
-        self._level = calm.median
-        self._noise = max(
-            calm.spread,
-            calm.roughness,
-            0.03 * abs(self._level),
-            0.01 * chart.progress,
-            1e-12,
-        )
-        self._loss_limit = self._level + max(
-            _LOSS_NOISES * self._noise, 2.0 * (calm.highest - self._level)
-        )
-        if len(chart.gradients) >= CALM_ROWS:
-            logs = [math.log(value) for value in list(chart.gradients)[-CALM_ROWS:]]
-            self._log_gradient = median(logs)
-            scale = max(spread(logs, self._log_gradient), 0.15)
-            self._gradient_limit = max(_GRADIENT_NOISES * scale, math.log(_GRADIENT_RATIO))
-
-    def _note(self, chart: Chart, loss: float) -> None:
-        norm = chart.grad_norm
-        jump = 0.0
-        if norm is not None and 0.0 < norm < math.inf and math.isfinite(self._gradient_limit):
-            jump = math.log(norm) - self._log_gradient
+    def _note(self, chart: Chart, level: Level, loss: float) -> None:
+        noise = _noise(chart, level)
         self._pending = _Spike(
             at=chart.now,
             loss=loss,
-            deviations=(loss - self._level) / self._noise,
-            gradient_ratio=math.exp(jump) if jump > self._gradient_limit else 0.0,
-            level=self._level,
-            noise=self._noise,
+            deviations=(loss - level.median) / noise,
+            gradient_ratio=_gradient_ratio(chart),
+            level=level.median,
+            noise=noise,
         )
 
     def _settle(self, chart: Chart, spike: _Spike) -> Iterable[Issue]:
         self._pending = None
         back = median(chart.recent(5)) < spike.level + 6.0 * spike.noise
         undone = spike.loss - spike.level > 0.5 * (chart.start_level - spike.level)
-        if not back:
+        solved = 0.0 <= spike.level < _SOLVED * chart.start_level
+        if not back or (solved and not undone):
             return
         if spike.gradient_ratio:
             self._shared += 1
             yield from self._shared_spike(chart, spike)
-        elif undone:
+        elif undone and spike.deviations > _LONELY_NOISES:
             self._alone += 1
             if self._alone == 3:
                 yield self._lonely_spike(chart, spike)
@@ -152,9 +133,33 @@ class SpikeCheck(Check):
             Finding(
                 message=f"For the third time the loss jumped and came back: {spike.loss:.4g} at "
                 f"step {spike.at.step}, {spike.deviations:.3g} deviations above its level of "
-                f"{spike.level:.4g} (limit {_LOSS_NOISES:g}).",
+                f"{spike.level:.4g} (limit {_LONELY_NOISES:g}).",
                 onset=spike.at,
                 confidence=0.8,
-                evidence={"deviations": Quantity(value=spike.deviations, limit=_LOSS_NOISES)},
+                evidence={"deviations": Quantity(value=spike.deviations, limit=_LONELY_NOISES)},
             ),
         )
+
+
+def _noise(chart: Chart, level: Level) -> float:
+    return max(level.noise, 0.03 * abs(level.median), 0.01 * chart.progress, 1e-12)
+
+
+def _limit(chart: Chart, level: Level) -> float:
+    """Return the loss above which a row stands out; never below the highest of the level."""
+    if chart.options.batch_size == 1 or not chart.judged:
+        return math.inf
+    above = max(_LOSS_NOISES * _noise(chart, level), 2.0 * (level.highest - level.median))
+    return level.median + above
+
+
+def _gradient_ratio(chart: Chart) -> float:
+    """Return the gradient norm over its median if it stands out, else 0."""
+    norm, before = chart.grad_norm, chart.recent_gradients(CALM_ROWS)
+    if norm is None or not 0.0 < norm < math.inf or len(before) < CALM_ROWS:
+        return 0.0
+    logs = [math.log(value) for value in before]
+    middle = median(logs)
+    limit = max(_GRADIENT_NOISES * max(spread(logs, middle), 0.15), math.log(_GRADIENT_RATIO))
+    jump = math.log(norm) - middle
+    return math.exp(jump) if jump > limit else 0.0

@@ -54,8 +54,9 @@ class UnitsCheck(LayerCheck):
         source = table.source_of(layer)
         since = self._dead.since(layer)
         share = table.column("dead_fraction")[layer]
-        if "RUN404" in chart.found or any(_is_gone(table, name) for name in table.weighted):
-            return  # dead because its weights are nothing, which RUN404 and RUN408 say
+        gone = [name for name in table.weighted if _is_gone(table, name)]
+        if "RUN404" in chart.found or len(gone) > 1 or (gone and gone != [source]):
+            return  # dead because weights are nothing, which RUN404 and RUN408 say
         if source == layer and alive_before and _all_zero(table, layer):
             self._told.add("dropped")
             yield _dropped(chart, layer, since)

@@ -23,7 +23,9 @@ __all__ = ["ValidationCheck"]
 
 _KEPT = 80
 _FROZEN = 1e-6
-_RISE = 0.1
+_MOVED = 0.01
+"""Share of the parameters' size that steps must have covered between equal evaluations."""
+_RISE = 0.2
 _NOISES = 3.0
 
 
@@ -32,6 +34,7 @@ class _Evaluation:
     value: float
     train: float
     at: Moment
+    moved: float
 
 
 class ValidationCheck(Check):
@@ -56,7 +59,7 @@ class ValidationCheck(Check):
         # the losses since the last evaluation: one row of a log by epochs, many of one by steps
         rows = min(10, max(1, chart.now.row - self._last_row))
         self._last_row = chart.now.row
-        latest = _Evaluation(value, median(chart.recent(rows)), chart.now)
+        latest = _Evaluation(value, median(chart.recent(rows)), chart.now, chart.distance)
         self._take(latest)
         self._metrics.note(chart.signals)
         if self._count < 2:
@@ -95,9 +98,10 @@ class ValidationCheck(Check):
         then = list(self._kept)[-4]
         start = self._start(chart)
         fell = start - latest.train > 0.2 * abs(start)
-        moving = chart.update is None or chart.update > 1e-6
         far = latest.value > 0.5 * start
-        if not (fell and moving and far) or not self._once(VALIDATION_FROZEN):
+        if not (fell and far and self._moves(chart, then, latest)) or not self._once(
+            VALIDATION_FROZEN
+        ):
             return
         yield verdict(
             VALIDATION_FROZEN,
@@ -115,6 +119,18 @@ class ValidationCheck(Check):
                 },
             ),
         )
+
+    def _moves(self, chart: Chart, then: _Evaluation, latest: _Evaluation) -> bool:
+        """Whether the parameters moved between two evaluations, so that equal values are odd.
+
+        Where updates are not logged, a value that never changed tells, or a training loss that
+        fell meanwhile: at the end of a schedule nothing moves, and nothing is wrong.
+        """
+        if "update_ratio" in chart.seen:
+            return latest.moved - then.moved > _MOVED
+        start = self._start(chart)
+        never = self._first is not None and self._first.value == latest.value
+        return never or then.train - latest.train > 0.05 * abs(start)
 
     def _overfits(self, chart: Chart, latest: _Evaluation, rows: int) -> Iterable[Issue]:
         best = self._best

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from nabla_core.issue import Issue, Quantity
 
 from ..chart import Chart, Moment
-from ..robust import autocorrelation, median, spread
+from ..robust import autocorrelation, median, median_residuals, spread
 from ..rules.level import GROWING_OSCILLATION
 from ..rules.samples import UNSHUFFLED
 from .check import Check, Finding, verdict
@@ -22,7 +23,14 @@ _REPEATS = 0.7
 """An optimizer that rings on a full batch was seen to reach 0.66."""
 _AGAIN = 0.7
 """Share of that correlation which two periods must still have."""
+_CHANGES_REPEAT = 0.6
+"""Of an unshuffled epoch the small ups and downs come back too, of a ringing optimizer the swing
+alone: 0.9 against 0.3 were seen."""
+_SINE = 0.75
+"""A swing that goes as far down as up is that of an optimizer which rings."""
 _ALIKE = 0.2
+_HALF_ALIKE = 0.05
+"""Of half as many rows, where that number is less certain."""
 _ALTERNATES = -0.5
 _GROWTH = 4.0
 
@@ -46,25 +54,36 @@ class WavesCheck(Check):
             yield from self._swinging(chart, losses)
 
     def _periodic(self, chart: Chart, losses: list[float]) -> Iterable[Issue]:
-        residuals = _residuals(losses, _HALF)
+        half = len(losses) // 2
+        if not (_has_runs(losses[:half]) and _has_runs(losses[half:])):
+            return
+        residuals = median_residuals(losses, _HALF)
+        if autocorrelation(residuals, range(1, 2))[1] < _ALIKE:
+            return
         periods = range(_SHORTEST, len(losses) // 3)
         found = autocorrelation(residuals, range(1, 2 * periods.stop))
         period = max(periods, key=lambda lag: found[lag])
         valley = min(found[lag] for lag in range(3, period))
         again = max(found[lag] for lag in (2 * period - 1, 2 * period, 2 * period + 1))
-        if min(found[period], again / _AGAIN) < _REPEATS or found[1] < _ALIKE or valley > 0.1:
+        if min(found[period], again / _AGAIN) < _REPEATS or valley > 0.1:
             return  # a wandering loss comes back once, not twice at the same distance
+        changes = [after - before for before, after in pairwise(residuals)]
+        alike = autocorrelation(changes, range(period, period + 1))[period]
+        if alike < _CHANGES_REPEAT or valley < -_SINE * found[period]:
+            return
         self._told.add("period")
         yield verdict(
             UNSHUFFLED,
             chart,
             Finding(
                 message=f"The loss repeats itself every {period} rows with a correlation of "
-                f"{found[period]:.2f} (limit {_REPEATS}), and neighbouring rows are alike.",
+                f"{found[period]:.2f} (limit {_REPEATS}), its changes from row to row with "
+                f"{alike:.2f} (limit {_CHANGES_REPEAT}).",
                 onset=Moment(0, 0),
                 confidence=0.8,
                 evidence={
                     "correlation": Quantity(value=found[period], limit=_REPEATS),
+                    "changes": Quantity(value=alike, limit=_CHANGES_REPEAT),
                     "period": Quantity(value=period, unit="rows"),
                     "neighbours": Quantity(value=found[1], limit=_ALIKE),
                 },
@@ -74,7 +93,7 @@ class WavesCheck(Check):
     def _swinging(self, chart: Chart, losses: list[float]) -> Iterable[Issue]:
         if not _may_grow(losses):
             return
-        residuals = _residuals(losses, 5)
+        residuals = median_residuals(losses, 5)
         third = len(residuals) // 3
         parts = [spread(residuals[i * third : (i + 1) * third], 0.0) for i in range(3)]
         alternation = autocorrelation(residuals[-third:], range(1, 2))[1]
@@ -98,16 +117,15 @@ class WavesCheck(Check):
         )
 
 
+def _has_runs(losses: list[float]) -> bool:
+    """Whether neighbouring rows are alike: a cheap look, which the noise of most runs fails."""
+    level = median(losses)
+    return autocorrelation([loss - level for loss in losses], range(1, 2))[1] >= _HALF_ALIKE
+
+
 def _may_grow(losses: list[float]) -> bool:
     """Whether neighbours differ more at the end than at the start: a look before the costly one."""
-    steps = [abs(b - a) for a, b in zip(losses, losses[1:], strict=False)]
-    third = len(steps) // 3
-    return median(steps[-third:]) > 2.0 * median(steps[:third])
-
-
-def _residuals(values: list[float], half: int) -> list[float]:
-    """Return the values minus their running median over ``2 * half + 1`` rows."""
-    return [
-        value - median(values[max(0, place - half) : place + half + 1])
-        for place, value in enumerate(values)
-    ]
+    third = len(losses) // 3
+    parts = (losses[:third], losses[-third:])
+    first, last = (median([abs(b - a) for a, b in pairwise(part)]) for part in parts)
+    return last > 2.0 * first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from statistics import median
 
 from nabla_core.numbers import json_number, number_from_json
 from nabla_core.records import StepRecord
+
+from ..readers.span import Span
 
 __all__ = ["SCHEMA_VERSION", "RunSummary", "SummaryBuilder"]
 
@@ -152,6 +155,34 @@ class SummaryBuilder:
             self.first_loss = loss
         if record.step >= self._next:
             self._mark(record.step)
+
+    def take_span(self, span: Span) -> None:
+        """Take many rows in."""
+        start = 0
+        while start < len(span):
+            stop = bisect_left(span.steps, self._next, start)  # a point of the curve
+            if stop > start:
+                self._take_between(span.part(start, stop))
+            if stop < len(span):
+                self.take(span.record(stop))
+            start = stop + 1
+
+    def _take_between(self, span: Span) -> None:
+        losses = span.dense.get("loss")
+        plain = losses is not None and math.isfinite(sum(losses)) and "val_loss" not in span.dense
+        if losses is None or not plain or not self.rows:
+            for record in span.records():
+                self.take(record)
+            return
+        for value in span.sparse.get("val_loss", ()):
+            if value is not None and value < self.best_val_loss:
+                self.best_val_loss = value
+        self.rows += len(losses)
+        self.last_step, self.last_loss = span.steps[-1], losses[-1]
+        self._recent.extend(losses[-_SMOOTHED_ROWS:])
+        best = min(losses)
+        if best < self.best_loss:
+            self.best_loss, self.best_step = best, span.steps[losses.index(best)]
 
     def _mark(self, step: int) -> None:
         point = self._next

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
-from operator import lt, setitem
+from itertools import chain, islice
+from operator import lt
 from typing import cast
 
 from nabla_core.errors import InputError
 from nabla_core.records import StepRecord
 
 from .block import Block
-from .bulk import make_records
 from .layer_columns import LayerColumns
 from .mapping import ColumnMap, ReadOptions, map_columns, signal_for
 from .naming import AXES, name_of
 from .segments import PlaceKind, RunTracker
+from .span import Span
 
 __all__ = ["Piece", "assemble", "look_ahead"]
 
@@ -28,15 +27,21 @@ _MILLISECONDS = 1e11  # a Unix time in seconds is below this until the year 5138
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Records in a row that belong to one run, or the mark that another run begins.
+    """Rows in a row that belong to one run, or the mark that another run begins.
 
     Attributes:
-        records: in order; none for a mark.
+        records: in order; none for a mark, and none where there is a span.
+        span: the rows as columns.
         begins: whether this is a mark.
     """
 
     records: list[StepRecord] = field(default_factory=list)
+    span: Span | None = None
     begins: bool = False
+
+    def all_records(self) -> Iterable[StepRecord]:
+        """Return the records, however they are held."""
+        return self.records if self.span is None else self.span.records()
 
 
 def look_ahead(
@@ -99,13 +104,14 @@ class _Assembler:
         if block.starts_run:
             yield from self._begin()
             self._tracker.begin()
-        fast = self._take_fast(block)
-        if fast is None:
+        span = self._take_fast(block)
+        if span is None:
             yield from self._take_rows(block)
-        else:
-            yield from self.close()
-            self._reopen(fast.pop())
-            yield Piece(records=fast)
+            return
+        yield from self.close()
+        self._reopen(span.record(len(span) - 1))
+        if len(span) > 1:
+            yield Piece(span=span.part(0, len(span) - 1))
 
     def close(self) -> Iterator[Piece]:
         """Give out the record that further rows could have completed."""
@@ -125,8 +131,8 @@ class _Assembler:
         self._tracker.know(signals)
 
     # ------------------------------------------------------------------ whole columns
-    def _take_fast(self, block: Block) -> list[StepRecord] | None:
-        """Return the records of a block in which each row is a later step, else ``None``."""
+    def _take_fast(self, block: Block) -> Span | None:
+        """Return the rows of a block in which each row is a later step, else ``None``."""
         axis = self._columns.axis
         if self._layers.columns or self._tracker.offset:
             return None
@@ -140,36 +146,32 @@ class _Assembler:
         if steps is None:
             return None
         self._tracker.skip_to(steps[-1], epochs[-1] if epochs else None, block.size)
-        signals = cast("list[dict[str, float]]", self._fast_signals(block))
-        return make_records(steps, self._times(block), signals)
+        dense, sparse = self._signal_columns(block)
+        return Span(steps=steps, times_s=self._times(block), dense=dense, sparse=sparse)
 
-    def _fast_signals(self, block: Block) -> list[dict[str, float | None]]:
-        dense: dict[str, list[float | None]] = {}
+    def _signal_columns(
+        self, block: Block
+    ) -> tuple[dict[str, list[float]], dict[str, list[float | None]]]:
+        dense: dict[str, list[float]] = {}
         sparse: dict[str, list[float | None]] = {}
-        for raw, values in block.columns.items():
-            signal = self._signal(raw)
-            if signal is not None:
-                (sparse if None in values else dense)[signal] = values
-        rows = _rows_of(dense, block.size)
-        for signal, values in sparse.items():
-            for row, value in zip(rows, values, strict=True):
-                if value is not None:
-                    row[signal] = value
-        self._add_sums(rows, block)
-        return rows
+        found = {self._signal(raw): values for raw, values in block.columns.items()}
+        found.update(
+            (signal, _summed([block.columns.get(part) for part in parts], block.size))
+            for signal, parts in self._columns.sums.items()
+        )
+        for signal, values in found.items():
+            if signal is None:
+                continue
+            if None in values:
+                sparse[signal] = values
+            else:
+                dense[signal] = cast("list[float]", values)
+        return dense, sparse
 
-    def _add_sums(self, rows: list[dict[str, float | None]], block: Block) -> None:
-        for signal, parts in self._columns.sums.items():
-            columns = [block.columns.get(part, [None] * block.size) for part in parts]
-            for row, values in zip(rows, zip(*columns, strict=True), strict=True):
-                known = [value for value in values if value is not None]
-                if len(known) == len(parts):
-                    row[signal] = sum(known)
-
-    def _times(self, block: Block) -> Iterable[float]:
+    def _times(self, block: Block) -> list[float] | None:
         times = block.columns.get(self._columns.axis.time or "")
         if times is None or None in times:
-            return repeat(0.0)
+            return None
         return [self._since_start(value) for value in times if value is not None]
 
     # ------------------------------------------------------------------ row by row
@@ -228,13 +230,14 @@ class _Assembler:
         return max(0.0, seconds - self._start_s)
 
 
-def _rows_of(columns: Mapping[str, list[float | None]], size: int) -> list[dict[str, float | None]]:
-    """Return one mapping per row; the loops over rows are those of the C library."""
-    template: dict[str, float | None] = dict.fromkeys(columns)
-    rows = list(map(dict.copy, repeat(template, size)))
-    for signal, values in columns.items():
-        deque(map(setitem, rows, repeat(signal), values), maxlen=0)
-    return rows
+def _summed(parts: Sequence[list[float | None] | None], size: int) -> list[float | None]:
+    """Return the sum of columns, row by row; ``None`` where one of them has nothing."""
+    columns = [[None] * size if part is None else part for part in parts]
+    found: list[float | None] = []
+    for values in zip(*columns, strict=True):
+        known = [value for value in values if value is not None]
+        found.append(sum(known) if len(known) == len(parts) else None)
+    return found
 
 
 def _rising(given: list[float | None] | None, last: int) -> Sequence[int] | None:

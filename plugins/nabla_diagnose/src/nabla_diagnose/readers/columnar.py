@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from importlib.util import find_spec
+from itertools import chain, islice
 
 from .blanks import BlankFinder
 from .block import BLOCK_ROWS, Block
 from .dialect import is_text_row, unique_names
 from .notes import Notes
 from .number import parse_cell
-from .table_file import Cells
+from .plain_cells import plain_columns
+from .table_file import Cells, TableFile
 
-__all__ = ["blocks_of_cells", "is_summary"]
+__all__ = ["blocks_of_cells", "blocks_of_table", "is_summary"]
 
 _SUMMARIES = frozenset(
     {"mean", "average", "avg", "total", "best", "final", "std", "min", "max", "summary", "sum"}
@@ -32,10 +34,30 @@ def blocks_of_cells(
         notes: gets remarks.
         keep: places of the columns that are wanted; default all.
     """
-    iterator = iter(rows)
-    columns = _Columns(list(names), notes, keep)
-    while chunk := list(islice(iterator, BLOCK_ROWS)):
-        yield from columns.blocks(chunk)
+    yield from _Columns(list(names), notes, keep).blocks_of(rows)
+
+
+def blocks_of_table(table: TableFile, notes: Notes) -> Iterator[Block]:
+    """Yield the blocks of a plain table that may be large.
+
+    Its first rows are read one by one. Of the others, pieces in which every cell is a plain number
+    are read at once, if numpy is there; the blocks are the same, but for their size.
+    """
+    columns = _Columns(list(table.names), notes, None)
+    rows, texts = table.rows_and_texts()
+    yield from columns.blocks_of(rows)
+    has_numpy = find_spec("numpy") is not None
+    for text in texts:
+        plain = columns.plain_block(text, table.dialect.separator) if has_numpy else None
+        if plain is not None:
+            yield plain
+            continue
+        lines = text.split("\n")[:-1]
+        if '"' not in text:
+            yield from columns.blocks_of(table.dialect.rows(lines))
+            continue
+        rest = (line for piece in texts for line in piece.split("\n")[:-1])
+        yield from columns.blocks_of(table.dialect.rows(chain(lines, rest)))
 
 
 def is_summary(row: Sequence[str]) -> bool:
@@ -54,7 +76,24 @@ class _Columns:
         self._blanks = BlankFinder()
         self._starts_run = False
 
-    def blocks(self, chunk: list[Cells]) -> Iterator[Block]:
+    def blocks_of(self, rows: Iterable[Cells]) -> Iterator[Block]:
+        iterator = iter(rows)
+        while chunk := list(islice(iterator, BLOCK_ROWS)):
+            yield from self._blocks(chunk)
+
+    def plain_block(self, text: str, separator: str) -> Block | None:
+        """Return the block of a piece in which every cell is a plain number, else ``None``."""
+        found = plain_columns(text, len(self._names), separator)
+        if found is None:
+            return None
+        columns = {
+            name: values
+            for place, (name, values) in enumerate(zip(self._names, found, strict=True))
+            if name not in self._texts and place in self._keep
+        }
+        return self._block(columns, len(found[0]))
+
+    def _blocks(self, chunk: list[Cells]) -> Iterator[Block]:
         columns = self._numbers(chunk) if set(map(len, chunk)) == {len(self._names)} else None
         if columns is None:
             for part in self._parts(chunk):
@@ -91,6 +130,8 @@ class _Columns:
             if texts and all(cell is None or isinstance(cell, str) for cell in cells):
                 if texts > 1 or len(rows) == 1:
                     self._texts.add(self._names[place])
+                    shown = next(str(cell)[:20] for cell in cells if cell is not None)
+                    self._notes.add(f"column {self._names[place]!r} holds text such as {shown!r}")
                 continue
             if texts:
                 self._notes.add(f"column {self._names[place]!r}: a text among numbers", texts)

@@ -13,6 +13,7 @@ from .number import parse_cell
 __all__ = ["Dialect", "is_numeric", "is_text_row", "sniff_dialect", "unique_names"]
 
 _SEPARATORS = (",", "\t", ";", "|")
+_GAP = re.compile(r"\s{2,}")
 _RULER = re.compile(r"[\s|:+=-]+")
 
 
@@ -21,12 +22,17 @@ class Dialect:
     """How the rows of a table are written.
 
     Attributes:
-        separator: between cells; ``" "`` stands for any blanks.
+        separator: between cells; ``" "`` stands for any blanks, ``"  "`` for two and more.
         decimal_comma: numbers are written as ``0,5``.
     """
 
     separator: str = ","
     decimal_comma: bool = False
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether only blanks are between the cells."""
+        return self.separator.isspace() and self.separator != "\t"
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """Return the cells of each line that is no ruler and not empty.
@@ -34,6 +40,9 @@ class Dialect:
         Raises:
             csv.Error: a quoted cell is above the limit of the csv module.
         """
+        if self.separator == "  ":
+            said = (line.strip() for line in lines if not _RULER.fullmatch(line))
+            return (_GAP.split(line) for line in said if line)
         if self.separator == " ":
             return (line.lstrip("# ").split() for line in lines if not _RULER.fullmatch(line))
         if self.separator == "|":
@@ -61,6 +70,9 @@ def sniff_dialect(lines: Sequence[str]) -> Dialect:
             best, best_score = separator, score
     if not best:
         words = Counter(len(line.split()) for line in shown)
+        gaps = Counter(len(_GAP.split(line.strip())) for line in shown)
+        if len(gaps) == 1 < len(words) and min(gaps) > 1:
+            return Dialect(separator="  ")  # names of two words
         blanks = bool(words) and words.most_common(1)[0][0] > 1
         return Dialect(separator=" " if blanks else ",")
     cells = [cell for row in csv.reader(shown[1:], delimiter=best) for cell in row]

@@ -9,6 +9,7 @@ from pathlib import Path
 from nabla_core.errors import InputError
 
 from . import (
+    boxes,
     event_file,
     event_folder,
     json_lines,
@@ -77,6 +78,7 @@ FORMATS = (
     Format(
         name="table", suffixes=(".csv", ".tsv", ".dat"), sniff=table.sniff, read=table.read_blocks
     ),
+    Format(name="boxes", suffixes=(".log", ".txt"), sniff=boxes.sniff, read=boxes.read_blocks),
     Format(
         name="text log",
         suffixes=(".log", ".txt", ".out", ".err"),

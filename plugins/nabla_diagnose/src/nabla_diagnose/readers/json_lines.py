@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from nabla_core.errors import InputError
 
 from .block import Block, blocks_of_rows
+from .by_run import run_column, run_of
 from .flattening import flat_row
 from .lines import read_lines
 from .notes import Notes
 
 __all__ = ["read_blocks", "sniff"]
 
+_SNIFFED_ROWS = 100
+_MAX_ROWS = 100_000
+_MAX_RUNS = 64
+
 
 def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
     """Yield the blocks of a file of JSON lines. A line that is no object is counted.
 
+    Runs or ranks whose rows come in turn are told apart by the key that names them.
+
     Raises:
         InputError: it cannot be read, or no line is an object.
     """
-    yield from blocks_of_rows(_rows(path, notes))
+    key = run_column(islice(_items(path, Notes()), _SNIFFED_ROWS))
+    if key is None:
+        yield from blocks_of_rows(map(flat_row, _items(path, notes)))
+        return
+    runs = dict.fromkeys(islice((run_of(item, key) for item in _items(path, notes)), _MAX_ROWS))
+    for number, run in enumerate(list(runs)[:_MAX_RUNS]):
+        notes.add(f"rows of {key} {run!r} are judged apart")
+        rows = (flat_row(item) for item in _items(path, Notes()) if run_of(item, key) == run)
+        for index, block in enumerate(blocks_of_rows(rows)):
+            yield replace(block, starts_run=number > 0 and index == 0)
 
 
 def sniff(head: bytes) -> float:
@@ -44,7 +62,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _rows(path: Path, notes: Notes) -> Iterator[dict[str, float]]:
+def _items(path: Path, notes: Notes) -> Iterator[Mapping[str, object]]:
     is_any = False
     for line in read_lines(path):
         if not line.strip():
@@ -56,6 +74,6 @@ def _rows(path: Path, notes: Notes) -> Iterator[dict[str, float]]:
             continue
         if isinstance(found, Mapping):
             is_any = True
-            yield flat_row(found)
+            yield found
     if not is_any:
         raise InputError(f"{path}: no line is a JSON object")

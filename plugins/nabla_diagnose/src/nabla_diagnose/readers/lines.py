@@ -15,7 +15,7 @@ from typing import IO, cast
 
 from nabla_core.errors import InputError
 
-__all__ = ["head_of", "is_binary", "open_bytes", "read_lines", "text_encoding"]
+__all__ = ["head_of", "is_binary", "open_bytes", "read_lines", "read_texts", "text_encoding"]
 
 MAX_LINE_CHARS = 16 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
@@ -97,17 +97,23 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         InputError: the file cannot be read, is binary, or has a line above 16 million characters.
     """
-    return chain.from_iterable(_pieces(path))
+    return chain.from_iterable(text.split("\n")[:-1] for text in read_texts(path))
 
 
-def _pieces(path: Path) -> Iterator[list[str]]:
-    """Yield lists of lines, so that the loop over lines is not one of Python."""
+def read_texts(path: Path) -> Iterator[str]:
+    """Yield the text in pieces of whole lines, each line ended by a line feed.
+
+    As :func:`read_lines`, for those that look at many lines at once.
+
+    Raises:
+        InputError: as :func:`read_lines`.
+    """
     size_before = path.stat().st_size if path.exists() else 0
     with open_bytes(path) as stream:
         yield from _split(path, stream, size_before)
 
 
-def _split(path: Path, stream: IO[bytes], size_before: int) -> Iterator[list[str]]:
+def _split(path: Path, stream: IO[bytes], size_before: int) -> Iterator[str]:
     chunk = stream.read(_HEAD_BYTES)
     if is_binary(chunk):
         raise InputError(f"{path}: is binary, not a log in text")
@@ -119,7 +125,7 @@ def _split(path: Path, stream: IO[bytes], size_before: int) -> Iterator[list[str
         text = decoder.decode(chunk)
         end = text.rfind(end_mark)
         if end >= 0:
-            yield _unified("".join([*begun, text[: end + 1]])).split("\n")[:-1]
+            yield _unified("".join([*begun, text[: end + 1]]))
             begun, length = [], 0
         begun.append(text[end + 1 :])
         length += len(begun[-1])
@@ -128,7 +134,7 @@ def _split(path: Path, stream: IO[bytes], size_before: int) -> Iterator[list[str
         chunk = stream.read(_CHUNK_BYTES)
     rest = _unified("".join([*begun, decoder.decode(b"", final=True)])).rstrip("\n")
     if rest and path.stat().st_size == size_before:
-        yield rest.split("\n")
+        yield f"{rest}\n"
 
 
 def _unified(text: str) -> str:

@@ -33,7 +33,7 @@ class LogRun:
         format: name of the file's format.
         columns: what each column means.
         notes: remarks, complete when the records have been read.
-        records: the steps, to be read once, before the next run is asked for.
+        pieces: the steps as they were read, to be used once, before the next run is asked for.
     """
 
     path: Path
@@ -41,7 +41,12 @@ class LogRun:
     format: str
     columns: ColumnMap
     notes: Notes
-    records: Iterator[StepRecord] = field(repr=False)
+    pieces: Iterator[Piece] = field(repr=False)
+
+    @property
+    def records(self) -> Iterator[StepRecord]:
+        """The steps one by one; uses the pieces up."""
+        return chain.from_iterable(piece.all_records() for piece in self.pieces)
 
 
 def read_runs(path: Path, options: ReadOptions | None = None) -> Iterator[LogRun]:
@@ -74,7 +79,7 @@ def read_runs(path: Path, options: ReadOptions | None = None) -> Iterator[LogRun
             format=name,
             columns=columns,
             notes=notes,
-            records=cursor.records(),
+            pieces=cursor.pieces(),
         )
     if not number:
         raise InputError(f"{path}: holds no step with a number")
@@ -103,8 +108,9 @@ def _opened(
         raise InputError(f"{path}: {error}") from error
     if not columns.has_loss and "loss" not in options.columns:
         seen = ", ".join([*columns.signals, *filter(None, [columns.axis.step])][:40]) or "none"
+        remarks = "".join(f"; {line}" for line in notes.lines()[:3])
         raise InputError(
-            f"{path}: no column is a loss; columns seen: {seen}; "
+            f"{path}: no column is a loss; columns seen: {seen}{remarks}; "
             "name it with --map loss=COLUMN (and --map val_loss=COLUMN, --map step=COLUMN)"
         )
     return columns, layers, blocks
@@ -119,23 +125,20 @@ class _Cursor:
 
     def next_run(self) -> bool:
         """Go to the first record of the next run; ``False`` when there is none."""
-        deque(self._lists(), maxlen=0)  # the run before may not have been read to its end
+        deque(self.pieces(), maxlen=0)  # the run before may not have been read to its end
         for piece in self._pieces:
-            if piece.records:
+            if not piece.begins:
                 self._head = piece
                 return True
         return False
 
-    def records(self) -> Iterator[StepRecord]:
-        """Return the records of the current run."""
-        return chain.from_iterable(self._lists())
-
-    def _lists(self) -> Iterator[list[StepRecord]]:
+    def pieces(self) -> Iterator[Piece]:
+        """Return the pieces of the current run."""
         if self._head is None:
             return
-        yield self._head.records
+        yield self._head
         for piece in self._pieces:
             if piece.begins:
                 break
-            yield piece.records
+            yield piece
         self._head = None

@@ -154,6 +154,8 @@ def _main_loss(
     parts = [name for name in names if name.quantity is Quantity.LOSS_PART and name.split in splits]
     if any("loss" in name.core for name in losses):  # an "mse" beside a loss is a metric
         losses = [name for name in losses if "loss" in name.core or name.rank < ERROR_RANK]
+    elif parts and all(name.rank >= ERROR_RANK for name in losses):
+        losses = []  # nor beside the parts of one
     if not losses and len(parts) == 1 and not adversarial:
         losses = parts
     if not losses:

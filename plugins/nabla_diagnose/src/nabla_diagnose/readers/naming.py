@@ -19,6 +19,7 @@ __all__ = [
     "Split",
     "direction_of",
     "name_of",
+    "plain_name",
     "split_of",
 ]
 
@@ -103,6 +104,7 @@ def split_of(text: str) -> Split:
     return next((_SPLITS[word] for word in _words(text) if word in _SPLITS), Split.UNSAID)
 
 
+@lru_cache(maxsize=4096)
 def direction_of(name: str) -> Direction:
     """Return whether lower or higher values of a metric are better, as its name says."""
     said = _words(name)
@@ -110,6 +112,11 @@ def direction_of(name: str) -> Direction:
     if joined & words.LOWER or any(word.endswith("loss") for word in said):
         return "lower"
     return "higher" if joined & words.HIGHER else "unknown"
+
+
+def plain_name(raw: str) -> str:
+    """Return a name in lower case with blanks between its words: ``runId`` is ``run id``."""
+    return re.sub(r"[\W_]+|(?<=[a-z])(?=[A-Z])", " ", raw).strip().lower()
 
 
 def _words(raw: str) -> tuple[str, ...]:
@@ -161,8 +168,10 @@ def _is_norm(said: tuple[str, ...], of: set[str]) -> bool:
 def _loss_or_metric(said: tuple[str, ...], kept: tuple[str, ...]) -> tuple[Quantity, int]:
     if not any(word in words.LOSSES or word.endswith("loss") for word in kept):
         is_error = bool(words.ERRORS & set(kept)) and set(kept) <= words.ERRORS | words.QUALIFIERS
-        return (Quantity.LOSS, ERROR_RANK) if is_error else (Quantity.METRIC, 0)
-    if words.NO_LOSS & set(said):
+        rank = ERROR_RANK + bool(words.EXPONENTIAL & set(kept))
+        return (Quantity.LOSS, rank) if is_error else (Quantity.METRIC, 0)
+    is_duration = "cost" in kept and bool(words.TIMED & set(kept))
+    if words.NO_LOSS & set(said) or is_duration:
         return Quantity.METRIC, 0
     others = [word for word in kept if word not in words.LOSSES | words.QUALIFIERS]
     rest = [word for word in others if word not in words.TOTALS]

@@ -13,6 +13,10 @@ _INF = re.compile(r"([+-]?)(inf|infinity|1\.#inf\d*|∞)")
 _WRAPPED = re.compile(r"(?:tensor|array|float\d*|np\.float\d*|numpy\.float\d*)\(\[?([^,\])]+).*\)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_WITH_UNIT = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+    r"(?:s|ms|us|µs|ns|sec|secs|seconds|min|h|hours|it/s|s/it|nats|bits|[KMGT]i?B|dB|steps|px)"
+)
 _MAX_LENGTH = 200
 
 
@@ -20,7 +24,8 @@ def parse_number(text: str) -> float:
     """Return the number that ``text`` spells.
 
     Understood are ``1e-3``, ``1,234.5``, ``0,5`` (decimal comma), ``12%`` (0.12), ``nan`` and the
-    infinities in any usual spelling, and a printed tensor or array of one element.
+    infinities in any usual spelling, a printed tensor or array of one element, and a number with a
+    usual unit (``3.5 ms`` is 3.5).
 
     Raises:
         ValueError: it is no number.
@@ -55,6 +60,9 @@ def _odd_number(text: str) -> float:
     wrapped = _WRAPPED.fullmatch(lower)
     if wrapped:
         return parse_number(wrapped[1])
+    measured = _WITH_UNIT.fullmatch(text)
+    if measured:
+        return float(measured[1])
     if text.endswith("%"):
         return parse_number(text[:-1]) / 100
     if _THOUSANDS.fullmatch(text):

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .block import Block, blocks_of_rows
-from .columnar import blocks_of_cells, is_summary
+from .by_run import RUN_NAMES
+from .columnar import blocks_of_cells, blocks_of_table, is_summary
 from .dialect import is_numeric
-from .naming import AXES, Split, name_of, split_of
+from .naming import AXES, Quantity, Split, direction_of, name_of, plain_name, split_of
 from .notes import Notes
 from .number import parse_cell
 from .table_file import Cells, TableFile
@@ -25,22 +26,12 @@ __all__ = ["reshaped_blocks"]
 
 _WIDE = re.compile(r"(.+) - (.+)")
 _ENVELOPE = re.compile(r".*__(MIN|MAX)")
-_PHASES = frozenset({"phase", "split", "mode", "stage", "subset", "dataset", "set", "partition"})
-_RUNS = frozenset(
-    {
-        "run",
-        "run id",
-        "run name",
-        "run uuid",
-        "experiment",
-        "trial",
-        "trial id",
-        "seed",
-        "fold",
-        "rank",
-    }
+_PHASES = frozenset(
+    {"phase", "split", "mode", "stage", "subset", "dataset", "set", "partition", "context"}
 )
-_METRICS = frozenset({"metric", "tag", "key", "name", "variable", "measure", "metric name"})
+_METRICS = frozenset(
+    {"metric", "tag", "key", "name", "variable", "measure", "metric name", "series"}
+)
 _VALUES = frozenset({"value", "val", "metric value"})
 _MAX_RUNS = 200
 _TAG_IN_NAME = re.compile(r"tag[-_](.+)")
@@ -69,17 +60,22 @@ def reshaped_blocks(table: TableFile, notes: Notes) -> Iterator[Block]:
         return
     shape = _shape_of(table)
     if shape == _Shape():
-        yield from blocks_of_cells(table.rows(), table.names, notes)
+        yield from blocks_of_table(table, notes)
         return
     yield from _run_blocks(table, shape, notes)
 
 
 def _named_by_file(names: list[str], path: Path) -> list[str]:
-    """TensorBoard's download has columns Wall time, Step, Value; the file's name has the tag."""
-    if [name.lower() for name in names] != ["wall time", "step", "value"]:
+    """A download of one curve has columns such as Wall time, Step, Value: its file has the name."""
+    measured = [name for name in names if name_of(name).quantity not in AXES]
+    if [plain_name(name) for name in measured] != ["value"]:
         return names
     found = _TAG_IN_NAME.search(path.stem)
-    return [*names[:2], found[1]] if found else names
+    tag = found[1] if found else path.name.split(".")[0]
+    is_named = name_of(tag).quantity is not Quantity.METRIC or direction_of(tag) != "unknown"
+    if found is None and not is_named:
+        return names
+    return [tag if name == measured[0] else name for name in names]
 
 
 # ---------------------------------------------------------------------- wide
@@ -119,9 +115,9 @@ def _filled(row: Cells, place: int) -> bool:
 
 # ---------------------------------------------------------------------- long, phase, run
 def _shape_of(table: TableFile) -> _Shape:
-    plain = [re.sub(r"[\W_]+|(?<=[a-z])(?=[A-Z])", " ", n).strip().lower() for n in table.names]
-    phase = _column(plain, _PHASES, table, _says_phase)
-    run = _column(plain, _RUNS, table, None)
+    plain = [plain_name(name) for name in table.names]
+    phase = _column([name.rsplit(" ", 1)[-1] for name in plain], _PHASES, table, _says_phase)
+    run = _column(plain, RUN_NAMES, table, None)
     value = next((place for place, name in enumerate(plain) if name in _VALUES), None)
     metric = None if value is None else _column(plain, _METRICS, table, _says_text)
     return _Shape(phase=phase, run=run, metric=metric, value=value if metric is not None else None)

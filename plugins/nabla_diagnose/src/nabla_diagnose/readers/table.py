@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from nabla_core.errors import InputError
@@ -17,7 +18,7 @@ from .block import Block
 from .dialect import is_numeric, is_text_row, sniff_dialect
 from .notes import Notes
 from .reshaping import reshaped_blocks
-from .table_file import TableFile
+from .table_file import TableFile, content_of
 
 __all__ = ["read_blocks", "sniff"]
 
@@ -39,7 +40,7 @@ def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
 def sniff(head: bytes) -> float:
     """Return how surely these first bytes are a table."""
     lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()]
-    lines = [line for line in lines[:21] if not line.startswith(("#", "%"))]
+    lines = list(content_of(lines[:60]))[:21]
     if not lines or lines[0].lstrip().startswith(("{", "[")):
         return 0.0
     try:
@@ -52,8 +53,9 @@ def sniff(head: bytes) -> float:
     if len(rows) > 1 and all(map(_is_prose, rows[1:])):
         return 0.0
     same = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
-    if dialect.separator == " ":
-        return _LIKELY if is_text_row(rows[0]) and same == 1 and len(rows) > 2 else 0.0
+    if dialect.is_blank:
+        is_plain = is_text_row(rows[0]) or all(map(is_numeric, chain.from_iterable(rows)))
+        return _LIKELY if is_plain and same == 1 and len(rows) > 2 else 0.0
     if same < 0.8:
         return _UNLIKELY
     return _SURE if is_text_row(rows[0]) else _LIKELY

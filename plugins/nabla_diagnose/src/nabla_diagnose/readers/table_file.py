@@ -9,10 +9,10 @@ from pathlib import Path
 from nabla_core.errors import InputError
 
 from .dialect import is_text_row, sniff_dialect, unique_names
-from .lines import read_lines
+from .lines import read_lines, read_texts
 from .notes import Notes
 
-__all__ = ["Cells", "TableFile"]
+__all__ = ["Cells", "TableFile", "content_of"]
 
 Cells = list[str]
 _SNIFFED_LINES = 60
@@ -29,6 +29,7 @@ class TableFile:
     Attributes:
         names: names of the columns; ``column1`` and so on where there is no header.
         sample: the first rows.
+        dialect: how its rows are written.
 
     Raises:
         InputError: it cannot be read, holds no row, or has more than 20,000 columns.
@@ -36,9 +37,9 @@ class TableFile:
 
     def __init__(self, path: Path, notes: Notes) -> None:
         self.path = path
-        first = list(islice(_content(read_lines(path)), _SNIFFED_LINES))
-        self._dialect = sniff_dialect(first)
-        rows = [row for row in self._dialect.rows(first) if row]
+        first = list(islice(content_of(read_lines(path)), _SNIFFED_LINES))
+        self.dialect = sniff_dialect(first)
+        rows = [row for row in self.dialect.rows(first) if row]
         if not rows:
             raise InputError(f"{path}: holds no row")
         if len(rows[0]) > _MAX_COLUMNS:
@@ -60,7 +61,28 @@ class TableFile:
             InputError: the file is damaged.
             csv.Error: a cell is larger than the csv module allows.
         """
-        rows = self._dialect.rows(_content(read_lines(self.path)))
+        return self._below_header(read_lines(self.path))
+
+    def rows_and_texts(self) -> tuple[Iterator[Cells], Iterator[str]]:
+        """Return the first rows below the header, and the rest as pieces of whole lines.
+
+        The pieces are there only if the table is large and its first rows are written plainly.
+
+        Raises:
+            InputError: the file is damaged.
+            csv.Error: a cell is larger than the csv module allows.
+        """
+        texts = read_texts(self.path)
+        first = next(texts, "")
+        if '"' in first or self.dialect.decimal_comma or self.dialect.separator not in ",;\t":
+            return self.rows(), iter(())
+        lines = first.split("\n")[:-1]
+        if len(lines) < 2 * _SNIFFED_LINES:
+            return self.rows(), iter(())
+        return self._below_header(lines), texts
+
+    def _below_header(self, lines: Iterable[str]) -> Iterator[Cells]:
+        rows = self.dialect.rows(content_of(lines))
         if self.has_header:
             next(rows, None)
         return rows
@@ -70,8 +92,8 @@ def _is_name(cell: str) -> bool:
     return is_text_row([cell])
 
 
-def _content(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out comments before the table; one right above numbers is its header."""
+def content_of(lines: Iterable[str]) -> Iterator[str]:
+    """Return the lines without comments before the table; one right above numbers is its header."""
     iterator = iter(lines)
     comment = ""
     for line in iterator:

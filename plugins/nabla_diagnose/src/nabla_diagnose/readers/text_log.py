@@ -31,10 +31,19 @@ _PAIR = re.compile(
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]?|\d\d:\d\d:\d\d(?:[.,]\d+)?|\d{1,3}:\d\d<\d{1,3}:\d\d")
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ITERATION = re.compile(r"\[\s*(\d+)\s*/\s*\d+[^\]]*\]|\b(\d+)/\d+ \[")
-_EPOCH_AND_BATCH = re.compile(r"^\s*\[\s*(\d+)\s*,\s*(\d+)\s*\]")
-_ROUND = re.compile(r"^\s*\[(\d+)\]\s")
+_EPOCH_AND_BATCH = re.compile(
+    r"^\s*\[\s*(\d+)\s*,\s*(\d+)\s*\]|\[\s*(\d+)(?:/\d+)?\s*\]\s*\[\s*(\d+)\s*/\s*\d+\s*\]"
+)
+_SOURCE = re.compile(
+    r"\(?\b[\w./]+:\d+\)?\]?[\s:-]*(?:INFO|WARN(?:ING)?|DEBUG|ERROR)\b|\b[\w.]+:[\w<>]+:\d+\b"
+)
+_ROUND = re.compile(r"(?:^|\S\])\s*\[(\d+)\]\s")
 _PHASE = re.compile(
     r"^\W*(?:\[?\s*)?(train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test)\b", re.IGNORECASE
+)
+_MARK = re.compile(
+    r"\b(train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test)\b\s*[\]:|)](?!\s*[-+.\d])",
+    re.IGNORECASE,
 )
 _MAX_LINE = 8_000
 
@@ -57,33 +66,57 @@ def sniff(head: bytes) -> float:
 
 def row_of_line(line: str) -> dict[str, float]:
     """Return the numbers of one line by their names."""
-    text = _CLOCK.sub(" ", _COLOR.sub("", line[:_MAX_LINE]))
-    phase = _PHASE.match(text)
+    text = _CLOCK.sub(" ", _COLOR.sub("", line[:_MAX_LINE]).replace("#011", " "))
+    text = _SOURCE.sub(" ", text.replace("'s ", " "))  # "training's loss"
+    marks = [(found.start(), split_of(found[1])) for found in _MARK.finditer(text)]
+    begins = _PHASE.match(text)
+    if begins and split_of(begins[1]) is not Split.TRAIN:
+        marks = [(0, split_of(begins[1])), *marks]
     row: dict[str, float] = {}
+    before = ""
     for found in _PAIR.finditer(text):
         name = _known_name(found["name"], explicit=_is_explicit(found))
-        if name is None or name in row:
+        name = _named_by_loss(name, before) if name is not None else None
+        before = name or before
+        if name is None or name.endswith(".py"):
+            continue
+        said = [split for place, split in marks if place <= found.start()]
+        name = _in_split(name, said[-1]) if said else name
+        if name in row:
             continue
         value = parse_number(found["number"])
         is_share = found["of"] and name_of(name).quantity is Quantity.METRIC
         row[name] = value / max(float(found["of"]), 1.0) if is_share else value
     _add_counts(row, text)
-    if phase and split_of(phase[1]) is not Split.TRAIN:
-        return {_in_split(name, split_of(phase[1])): value for name, value in row.items()}
     return row
+
+
+def _named_by_loss(name: str, before: str) -> str | None:
+    """Of ``loss train: 0.3, val: 0.4`` the second name is that of a loss, too.
+
+    After ``loss: 0.3`` it is not: ``train`` and ``val`` may be shares of right answers there.
+    """
+    split = split_of(name)
+    if split is Split.UNSAID or name_of(name).core:
+        return name
+    *quantity, last = before.split() or [""]
+    is_loss = bool(quantity) and name_of(" ".join(quantity)).quantity is Quantity.LOSS
+    return f"{split.value}_loss" if is_loss and split_of(last) is not Split.UNSAID else None
 
 
 def _add_counts(row: dict[str, float], text: str) -> None:
     """Add ``[10/500]`` as the batch, ``[2, 500]`` as epoch and batch, ``[7]`` as the round."""
     if any(name_of(name).quantity in (Quantity.STEP, Quantity.INNER) for name in row):
         return
-    both = _EPOCH_AND_BATCH.match(text)
+    both = _EPOCH_AND_BATCH.search(text)
     iteration = _ITERATION.search(text)
     if both:
-        row.update(epoch=float(both[1]), batch=float(both[2]))
+        epoch, batch = both[1] or both[3], both[2] or both[4]
+        row.setdefault("epoch", float(epoch))
+        row["batch"] = float(batch)
     elif iteration:
         row["batch"] = float(iteration[1] or iteration[2])
-    elif boosted := _ROUND.match(text):
+    elif boosted := _ROUND.search(text):
         row["iteration"] = float(boosted[1])
 
 
@@ -95,7 +128,7 @@ def _rows(path: Path) -> Iterator[dict[str, float]]:
             continue
         axes = {n: value for n, value in row.items() if name_of(n).quantity in AXES}
         if not _is_measured(row):
-            if axes and len(axes) == len(row):
+            if 2 * len(axes) >= len(row):
                 context.update(axes)
             continue
         if axes:
@@ -150,6 +183,6 @@ def _trimmed(words: list[str]) -> str:
 
 def _in_split(name: str, split: Split) -> str:
     found = name_of(name)
-    if found.quantity in AXES or found.split is not Split.UNSAID:
+    if split is Split.UNSAID or found.quantity in AXES or found.split is not Split.UNSAID:
         return name
     return f"{split.value}_{name}"

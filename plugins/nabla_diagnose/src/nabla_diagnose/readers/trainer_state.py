@@ -21,6 +21,9 @@ __all__ = ["planned_steps", "read_blocks", "sniff"]
 
 _MAX_BYTES = 128 * 1024 * 1024
 _HISTORIES = ("log_history", "history", "metrics", "logs", "log", "records", "data", "rows")
+_KEYED = (("key", "value"), ("metricName", "metricValue"), ("metric", "value"), ("tag", "value"))
+_ALONG, _UP = ("steps", "step", "x", "iterations", "epochs"), ("values", "value", "y")
+_MAX_DEPTH = 5
 _SUMMARY_KEYS = frozenset({"train_runtime", "train_samples_per_second", "train_steps_per_second"})
 _SUMMARY_FACTS = _SUMMARY_KEYS | {"train_loss", "total_flos"}
 
@@ -40,7 +43,8 @@ def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
 def sniff(head: bytes) -> float:
     """Return how surely these first bytes are a JSON document of metrics."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start[:1] not in (b"{", b"["):
+    inner = start[1:].lstrip()[:1]
+    if start[:1] not in (b"{", b"[") or (start[:1] == b"[" and inner not in (b"{", b"[")):
         return 0.0
     if b'"log_history"' in head:
         return 1.0
@@ -70,44 +74,97 @@ def _load(path: Path) -> object:
 def _find_rows(document: object) -> list[Row] | None:
     if isinstance(document, list):
         dicts = [item for item in document if isinstance(item, Mapping)]
-        return _keyed_rows(dicts) or [flat_row(item) for item in dicts] or None
+        return (
+            _keyed_rows(dicts)
+            or _stepped_rows(document)
+            or [flat_row(item) for item in dicts]
+            or None
+        )
     if not isinstance(document, Mapping):
         return None
     stepped = _stepped_rows(document)
     if stepped:
         return stepped
-    for key in _HISTORIES:
+    counted = _counted_rows(document)
+    if counted:
+        return counted
+    unnamed = [key for key, inner in document.items() if _is_table(inner)]
+    for key in (*_HISTORIES, *unnamed):
         inner = document.get(key)
         if isinstance(inner, (list, Mapping)) and inner:
             found = _find_rows(inner)
             if found:
                 return found
-    return _series_rows(document)
+    return _series_rows(_flat_lists(document, "", 0))
+
+
+def _is_table(found: object) -> bool:
+    return isinstance(found, list) and len(found) > 1 and isinstance(found[0], Mapping)
+
+
+def _counted_rows(document: Mapping[str, object]) -> list[Row]:
+    """Rows of ``{"0": {"loss": 1.0}, "10": {"loss": 0.9}}``, by their steps."""
+    items = [(key, row) for key, row in document.items() if isinstance(row, Mapping)]
+    if len(items) < 2 or len(items) < len(document) or not all(k.isdecimal() for k, _ in items):
+        return []
+    ordered = sorted(items, key=lambda item: int(item[0]))
+    return [flat_row({"step": int(key), **row}) for key, row in ordered]
+
+
+def _flat_lists(document: Mapping[str, object], prefix: str, depth: int) -> dict[str, object]:
+    """Return the lists of a nested mapping; ``{"train": {"loss": […]}}`` gives ``train.loss``."""
+    found: dict[str, object] = {}
+    for key, inner in document.items():
+        if isinstance(inner, Mapping) and depth < _MAX_DEPTH:
+            found.update(_flat_lists(inner, f"{prefix}{key}.", depth + 1))
+        else:
+            found[f"{prefix}{key}"] = inner
+    return found
 
 
 def _keyed_rows(items: list[Mapping[str, object]]) -> list[Row] | None:
     """Rows of ``{"key": …, "value": …, "step": …}``, sorted by step."""
-    if not items or not all({"key", "value"} <= item.keys() for item in items):
+    for key, value in _KEYED:
+        if items and all({key, value} <= item.keys() for item in items):
+            break
+    else:
         return None
     rows = []
     for item in items:
-        named = {str(item["key"]): item["value"], "step": item.get("step")}
+        named = {str(item[key]): item[value], "step": item.get("step", item.get("iteration"))}
         rows.append(flat_row(named))
     return sorted(rows, key=lambda row: row.get("step", 0.0))
 
 
-def _stepped_rows(document: Mapping[str, object]) -> list[Row]:
-    """Rows of ``{"loss": {"steps": [0, 10], "values": [1.0, 0.9]}}``."""
+def _stepped_rows(document: object) -> list[Row]:
+    """Rows of curves such as ``{"loss": {"steps": [0, 10], "values": [1.0, 0.9]}}``."""
     rows: dict[float, dict[str, object]] = {}
-    for name, series in document.items():
-        if not isinstance(series, Mapping):
-            continue
-        steps, values = series.get("steps"), series.get("values")
-        if isinstance(steps, list) and isinstance(values, list):
-            for step, value in zip(steps, values, strict=False):
-                if isinstance(step, (int, float)):
-                    rows.setdefault(float(step), {"step": step})[str(name)] = value
+    for name, steps, values in _curves(document, (), 0):
+        for step, value in zip(steps, values, strict=False):
+            if isinstance(step, (int, float)):
+                rows.setdefault(float(step), {"step": step})[name] = value
     return [flat_row(rows[step]) for step in sorted(rows)]
+
+
+def _curves(
+    found: object, path: tuple[str, ...], depth: int
+) -> Iterator[tuple[str, list[object], list[object]]]:
+    """Yield name, steps and values of every curve; a curve in a list is called by its ``name``."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(found, list):
+        for item in found:
+            if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+                yield from _curves(item, (*path, str(item["name"])), depth + 1)
+    elif isinstance(found, Mapping):
+        steps = next((found[key] for key in _ALONG if isinstance(found.get(key), list)), None)
+        values = next((found[key] for key in _UP if isinstance(found.get(key), list)), None)
+        if path and isinstance(steps, list) and isinstance(values, list):
+            yield "/".join(path), steps, values
+            return
+        for key, inner in found.items():
+            if isinstance(inner, (Mapping, list)):
+                yield from _curves(inner, (*path, str(key)), depth + 1)
 
 
 def _series_rows(document: Mapping[str, object]) -> list[Row] | None:

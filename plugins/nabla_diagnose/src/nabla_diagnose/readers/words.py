@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "EPOCHS",
     "ERRORS",
+    "EXPONENTIAL",
     "HIGHER",
     "INNERS",
     "LOSSES",
@@ -17,6 +18,7 @@ __all__ = [
     "SMOOTHED",
     "STEPS",
     "TEST",
+    "TIMED",
     "TIMES",
     "TOTALS",
     "TRAIN",
@@ -33,7 +35,7 @@ def _phrases(text: str) -> frozenset[str]:
 
 
 TRAIN = _words("train training tr trn")
-VALIDATION = _words("val valid validation eval evaluation dev vld")
+VALIDATION = _words("val valid validation validate eval evaluation dev vld")
 TEST = _words("test testing tst")
 
 STEPS = _phrases(
@@ -44,15 +46,19 @@ STEPS = _phrases(
     "train iteration, gradient steps"
 )
 EPOCHS = _phrases("epoch, epochs, trainer epoch, train epoch, total epochs, ep")
-INNERS = _phrases("batch, batches, batch idx, batch index, minibatch, i, mb")
+INNERS = _phrases("batch, batches, batch idx, batch index, minibatch, i, mb, index, idx")
 TIMES = _phrases(
     "time, wall time, walltime, timestamp, runtime, elapsed, elapsed time, relative time, time s, "
     "datetime, date, created at, seconds, secs, train runtime, time total s"
 )
 RATES = _phrases("lr, learning rate, learningrate, optimizer lr, lr group 0, x lr 0")
 
+TIMED = _words("batch reader data time")
+"""Words with which a ``cost`` is one of seconds."""
 LOSSES = _words("loss losses nll objective cost")
 ERRORS = _words("ce bce xent crossentropy mse mae rmse rmsle perplexity ppl bpc")
+EXPONENTIAL = _words("perplexity ppl")
+"""Error measures that are an exponential of the loss: it is judged where both are logged."""
 NO_LOSS = _words("scale scaler weight delta std var min max best")
 TOTALS = _words("total overall all sum combined full main global")
 QUALIFIERS = _words(
@@ -75,6 +81,6 @@ HIGHER = _words(
 
 PLAYERS = _words(
     "actor critic policy pi vf qf qf1 qf2 q value gen generator disc discriminator g d adv "
-    "adversarial fake real gloss dloss"
+    "adversarial fake real gloss dloss lossv losspi lossq"
 )
-REWARDS = _words("reward return rewards returns episode episodes episodic rew eprewmean")
+REWARDS = _words("reward return rewards returns ret episode episodes episodic rew eprewmean")

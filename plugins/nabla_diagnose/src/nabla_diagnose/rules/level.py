@@ -23,8 +23,10 @@ NON_FINITE_LOSS_LOGGED = Rule(
     rationale="From that step on nothing is learnt, and the parameters are usually lost.",
     fix="Rerun from the last good checkpoint under nabla run: it names the operation and the "
     "sample that made the first bad number.",
-    limits="An empty cell is not logged, not NaN. A trainer that replaces NaN before it logs hides "
-    "it. The log does not show which operation made the number.",
+    limits="An empty cell is not logged, not NaN. Of losses beside the training loss (parts, "
+    "players, validation) three in a row that are not finite are needed, after one that was. A "
+    "trainer that replaces NaN before it logs hides it. The log does not show which operation made "
+    "the number.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS001",),
@@ -82,7 +84,8 @@ LOSS_LEVEL_SHIFT = Rule(
     "learning rate.",
     fix="Compare data, checkpoint and settings just before and after that step.",
     limits="A new phase of a curriculum looks the same; it is only reported when the new level is "
-    "near the level at which the run started. Losses declared custom are not judged.",
+    "near the level at which the run started. It must last twenty rows, or ten where nothing of "
+    "the progress is left. Losses declared custom are not judged.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss",),

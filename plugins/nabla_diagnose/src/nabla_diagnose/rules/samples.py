@@ -60,8 +60,9 @@ UNSHUFFLED = Rule(
     summary="The loss repeats the same waves with a fixed period.",
     rationale="The batches come in the same sorted order in every pass over the data.",
     fix="Shuffle: DataLoader(..., shuffle=True).",
-    limits="Needs several periods of 10 to 80 rows, with neighbouring rows alike: a small set in a "
-    "fixed but random order is not reported.",
+    limits="Needs several periods of 10 to 100 rows, with neighbouring rows alike and a pattern "
+    "that comes back in its details: a small set in a fixed but random order is not reported, nor "
+    "a loss that swings like a sine, as that of an optimizer which rings does.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),

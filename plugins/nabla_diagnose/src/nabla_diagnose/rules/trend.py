@@ -40,8 +40,8 @@ OVERFITTING = Rule(
     summary="The validation loss rises from its minimum on while the training loss falls.",
     rationale="Later checkpoints are worse on new data than the best one.",
     fix="Keep the checkpoint of the minimum; stop earlier, use more data or regularisation.",
-    limits="Needs four evaluations after the minimum and a rise above their noise and above 8 % of "
-    "the progress. A metric of the task may still improve: then it is information only.",
+    limits="Needs four evaluations after the minimum and a rise above their noise and above a "
+    "fifth of the progress. A metric of the task may still improve: then it is information only.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS004",),
@@ -78,7 +78,8 @@ VALIDATION_FROZEN = Rule(
     summary="The validation loss is the same to all digits while the training loss falls.",
     rationale="What is evaluated does not change: a stale average, copy or cached result.",
     fix="Update the averaged weights after each step, and evaluate the model that is trained.",
-    limits="Needs four equal evaluations between which the training loss fell.",
+    limits="Needs four equal evaluations between which the parameters moved by a hundredth of "
+    "their size, or the training loss fell: at the end of a schedule both stand still.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss", "val_loss"),
