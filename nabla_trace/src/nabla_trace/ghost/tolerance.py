@@ -1,0 +1,44 @@
+"""How far two ways of computing the same number may differ."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["agrees", "square_of", "tolerance_of"]
+
+_LIMITS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}
+_FLOORS = {torch.float64: 1e-26, torch.float32: 1e-11, torch.float16: 1e-5, torch.bfloat16: 1e-3}
+
+
+def tolerance_of(dtype: torch.dtype) -> tuple[float, float]:
+    """Return the relative limit, and the share of the whole gradient that is rounding noise."""
+    return _LIMITS.get(dtype, 1e-3), _FLOORS.get(dtype, 1e-11)
+
+
+def square_of(tensor: Tensor) -> float:
+    """Return the squared norm of a gradient, without a copy in higher precision."""
+    values = tensor.coalesce().values() if tensor.is_sparse else tensor
+    narrow = values.dtype in (torch.float16, torch.bfloat16)
+    norm = torch.linalg.vector_norm(values, dtype=torch.float32 if narrow else None)
+    return float(norm) ** 2
+
+
+def agrees(
+    value: float, truth: float, *, scale: float, whole: float, limit: tuple[float, float]
+) -> bool:
+    """Whether two squared norms agree.
+
+    A parameter whose true gradient is zero (the bias of a key, say) has a gradient of rounding
+    noise, which two ways of computing need not share: what is below the noise of the whole gradient
+    is not compared.
+
+    Args:
+        value: one of them.
+        truth: the other.
+        scale: size of the terms that were added up.
+        whole: squared norm of the whole gradient.
+        limit: see :func:`tolerance_of`.
+    """
+    relative, floor = limit
+    return abs(value - truth) <= relative * scale + floor * whole

@@ -1,0 +1,163 @@
+"""Per-sample gradients inside the user's own forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from ..batches import Batch, outputs_in
+from ..ghost.bank import Bank, BankOptions
+from ..ghost.forward_pass import Subject, module_units
+from ..ghost.function_watch import FunctionWatch
+from ..ghost.receivers import Accumulator
+from ..ghost.small_run import SmallRun, run_small_model
+from ..ghost.study import FEWEST
+from ..ghost.tolerance import agrees, square_of, tolerance_of
+from ..untouched import untouched
+
+__all__ = ["InlineSamples"]
+
+
+class InlineSamples:
+    """Fills one Gram matrix while the user trains; nothing of the training changes.
+
+    Args:
+        subject: model and parameters.
+        options: what to sum.
+
+    Attributes:
+        problem: why there is no Gram, if so.
+        gradient_square: squared norm of the gradient of the latest look, as backward gave it.
+    """
+
+    def __init__(self, subject: Subject, options: BankOptions) -> None:
+        self.problem = ""
+        self.gradient_square = 0.0
+        self._subject, self._options = subject, options
+        self._lessons: dict[Hashable, tuple[SmallRun, dict[str, str]]] = {}
+        self._stack = ExitStack()
+        self._watch: FunctionWatch | None = None
+        self._bank: Bank | None = None
+        self._receiver: Accumulator | None = None
+        self._squares: dict[str, float] = {}
+        self._handles: list[RemovableHandle] = []
+        self._lesson: tuple[SmallRun, dict[str, str]] | None = None
+
+    def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """The model is about to be called."""
+        self.problem, self._squares, self.gradient_square = "", {}, 0.0
+        first = next((t for t in outputs_in((args, kwargs)) if t.dim()), None)
+        if first is None or first.shape[0] < FEWEST:
+            self.problem = f"the batch has fewer than {FEWEST} samples"
+            return
+        batch = Batch(args=args, kwargs=kwargs, samples=first.shape[0])
+        self._lesson = self._learn(batch)
+        self._receiver = Accumulator(self._lesson[0].calls)
+        self._watch = FunctionWatch(
+            self._subject.parameters, batch.tensors(), batch.samples, self._receiver
+        )
+        self._stack.enter_context(module_units(self._subject, self._watch))
+        self._stack.enter_context(self._watch.watching())
+
+    def end(self) -> None:
+        """The model has returned, or raised."""
+        self._stack.close()
+        watch, receiver, lesson = self._watch, self._receiver, self._lesson
+        if watch is None or receiver is None or lesson is None:
+            return
+        small, broken = lesson
+        if receiver.structure or receiver.serial != len(small.calls):
+            self.problem = (
+                receiver.structure or "the model ran other operations than for two samples"
+            )
+        elif small.watch.calls and not broken:
+            broken.update(self._checked(small))
+        if broken and not self.problem:
+            name, why = next(iter(broken.items()))
+            self.problem = f"{name}: {why}"
+        if self.problem:
+            return self.forget()
+        self._bank = Bank(self._subject.names, watch.uses, watch.samples, self._options)
+        receiver.bank = self._bank
+        for name, parameter in self._subject.parameters.items():
+            self._handles.append(self._measure(name, parameter))
+
+    def finish(self) -> Tensor | None:
+        """The backward pass is over: return the checked Gram ``[N, N]`` of the loss's parts.
+
+        Entry ``i`` is the part of the gradient that goes through sample ``i``: for a mean loss the
+        gradient of the sample's own loss divided by ``N``.
+        """
+        bank, receiver = self._bank, self._receiver
+        if bank is None or receiver is None or bank.total is None:
+            self.problem = self.problem or "no gradient reached the model"
+            self.forget()
+            return None
+        bank.flush()
+        self.gradient_square = sum(self._squares.values())
+        wrong = self._compare(bank)
+        if receiver.problems:
+            wrong = next(iter(receiver.problems.values()))
+        total = bank.total
+        self.forget()
+        self.problem = wrong
+        return None if wrong else total
+
+    def forget(self) -> None:
+        """Let go of every tensor and hook."""
+        self._stack.close()
+        if self._watch is not None:
+            self._watch.forget()
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._watch, self._receiver, self._bank = [], None, None, None
+
+    # ------------------------------------------------------------------ private
+    def _learn(self, batch: Batch) -> tuple[SmallRun, dict[str, str]]:
+        model = self._subject.model
+        key = (
+            tuple((tuple(tensor.shape), tensor.dtype) for tensor in batch.tensors()),
+            tuple(module.training for module in model.modules()),
+        )
+        if key not in self._lessons:
+            if len(self._lessons) > 8:
+                self._lessons.clear()
+            with untouched(model):
+                self._lessons[key] = (run_small_model(self._subject, batch), {})
+        return self._lessons[key]
+
+    def _checked(self, small: SmallRun) -> dict[str, str]:
+        if not small.squares:
+            return {}
+        with torch.no_grad(), untouched(self._subject.model), torch.no_grad():
+            found = small.check(self._subject, self._options.budget)
+        small.squares = {}
+        small.forget()
+        return found
+
+    def _measure(self, name: str, parameter: Tensor) -> RemovableHandle:
+        def hook(grad: Tensor) -> None:
+            if self._watch is not None and not self._watch.busy:
+                self._squares[name] = self._squares.get(name, 0.0) + square_of(grad.detach())
+
+        handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
+        return handle
+
+    def _compare(self, bank: Bank) -> str:
+        whole = sum(self._squares.values())
+        for name, truth in self._squares.items():
+            known, spread = bank.sums.get(name, (torch.zeros(()), torch.zeros(())))
+            if known is None:
+                continue
+            total, trace = float(known), float(spread)
+            limit = tolerance_of(self._subject.parameters[name].dtype)
+            if not agrees(total, truth, scale=trace + truth, whole=whole + trace, limit=limit):
+                return (
+                    f"{name} gets gradient from outside this call of the model: sum of the Gram "
+                    f"{total:.4g}, squared norm {truth:.4g}"
+                )
+        return ""

@@ -1,0 +1,187 @@
+"""GEO2xx and GEO9xx: what the geometry of a batch says, and what it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.severity import Severity
+
+from .ghost.study import StudyResult
+from .gram_facts import GramFacts, within_label_cosine
+from .options import TraceOptions
+from .rules.honesty import COVERAGE_INCOMPLETE, SAMPLES_COUPLED, SELF_CHECK_FAILED
+from .rules.samples import (
+    BATCH_CANCELLATION,
+    LABEL_SUSPECT,
+    SAMPLE_DOMINANT,
+    SAMPLE_DUPLICATE,
+    SAMPLE_OPPOSING,
+)
+
+__all__ = ["honesty_issues", "label_suspects", "norm_issues", "pair_issues"]
+
+_HALF = 0.5
+_EQUAL = 1e-4
+_FEWEST = 4
+_LONE = 0.05
+_AGREE = 0.1
+
+
+def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
+    """Yield the sample that supplies most of the gradient.
+
+    Args:
+        norms: shape ``[N]``.
+        options: limits.
+    """
+    total, median = float(norms.sum()), float(norms.median())
+    if len(norms) < _FEWEST or not total > 0:
+        return
+    sample = int(norms.argmax())
+    share, ratio = float(norms[sample]) / total, float(norms[sample]) / max(median, 1e-300)
+    if share > _HALF and ratio > options.sample_share:
+        yield SAMPLE_DOMINANT.issue(
+            f"Sample {sample} supplies {share:.0%} of the gradient length of {len(norms)} samples, "
+            f"limit {_HALF:.0%}.",
+            where=Location(sample=sample),
+            share=Quantity(value=share, limit=_HALF),
+            times_median=Quantity(value=ratio, limit=options.sample_share),
+        )
+
+
+def pair_issues(gram: Tensor, options: TraceOptions) -> Iterator[Issue]:
+    """Yield opposing samples, duplicates and cancellation.
+
+    Args:
+        gram: shape ``[N, N]``, exact.
+        options: limits.
+    """
+    facts = GramFacts(gram)
+    if len(gram) < _FEWEST or not float(facts.norms.sum()) > 0:
+        return
+    yield from _opposing(facts, options)
+    yield from _duplicates(facts, options)
+    agreement = facts.agreement
+    if agreement < _LONE and facts.cancellation > 0:
+        yield BATCH_CANCELLATION.issue(
+            f"The squared length of the sum of {len(gram)} gradients is {agreement:.2g} of the sum "
+            f"of their squared lengths, limit {_LONE}; independent samples give 1.",
+            agreement=Quantity(value=agreement, limit=_LONE),
+            cancellation=facts.cancellation,
+        )
+
+
+def _opposing(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
+    leave, norms = facts.leave_one_out, facts.norms
+    found = (leave < options.opposing_cosine) & (norms >= 2 * norms.mean())
+    samples = [int(i) for i in found.nonzero().flatten()]
+    if not samples or len(samples) > len(norms) // 4:
+        return  # when many oppose, the batch has no common direction: cancellation, not outliers
+    worst = min(samples, key=lambda i: float(leave[i]))
+    others = "" if len(samples) == 1 else f"; {len(samples)} samples do"
+    yield SAMPLE_OPPOSING.issue(
+        f"Sample {worst} has the cosine {float(leave[worst]):.2f} to the sum of the other "
+        f"{len(norms) - 1} gradients, limit {options.opposing_cosine:.2f}{others}.",
+        where=Location(sample=worst),
+        leave_one_out=Quantity(value=float(leave[worst]), limit=options.opposing_cosine),
+        samples=_listed(samples),
+    )
+
+
+def _duplicates(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
+    squares = facts.gram.diagonal()
+    larger = torch.maximum(squares[:, None], squares[None, :])
+    distance = squares[:, None] + squares[None, :] - 2 * facts.gram
+    equal = (facts.cosines >= options.duplicate_cosine) & (distance <= _EQUAL * larger)
+    pairs = equal.triu(1).nonzero()
+    if not len(pairs):
+        return
+    first, second = (int(i) for i in pairs[0])
+    more = "" if len(pairs) == 1 else f"; {len(pairs)} pairs are"
+    yield SAMPLE_DUPLICATE.issue(
+        f"Samples {first} and {second} have the same gradient: cosine "
+        f"{float(facts.cosines[first, second]):.6f}, limit {options.duplicate_cosine}{more}.",
+        where=Location(sample=second),
+        cosine=Quantity(value=float(facts.cosines[first, second]), limit=options.duplicate_cosine),
+        pairs=len(pairs),
+    )
+
+
+def label_suspects(
+    gram: Tensor, labels: Tensor, losses: Tensor | None, options: TraceOptions
+) -> Iterator[Issue]:
+    """Yield the samples whose gradient disagrees with their label.
+
+    Args:
+        gram: shape ``[N, N]``.
+        labels: integers, shape ``[N]``.
+        losses: shape ``[N]``, if known; a suspect has an unusual loss too.
+        options: limits.
+    """
+    facts = GramFacts(gram)
+    agreement, norms = within_label_cosine(facts.cosines, labels), facts.norms
+    counts = (labels[:, None] == labels[None, :]).sum(1)
+    usual = float(agreement.nanmedian())
+    if not usual > _AGREE:
+        return  # samples of one label do not agree: there is nothing to deviate from
+    bound = options.label_agreement * usual
+    found = (agreement < bound) & (counts >= 3)
+    found &= norms > options.label_norm * float(norms.median())
+    if losses is not None:
+        found &= (losses > losses.median()).to(found.device)
+    samples = sorted((int(i) for i in found.nonzero().flatten()), key=lambda i: float(agreement[i]))
+    if not samples or len(samples) > len(labels) // 4:
+        return
+    worst = samples[0]
+    yield LABEL_SUSPECT.issue(
+        f"The gradient of sample {worst} has the mean cosine {float(agreement[worst]):.2f}, limit "
+        f"{bound:.2f}, to the other samples of its label {int(labels[worst])}; {len(samples)} of "
+        f"{len(labels)} samples are such.",
+        where=Location(sample=worst),
+        agreement=Quantity(value=float(agreement[worst]), limit=bound),
+        samples=_listed(samples),
+    )
+
+
+def honesty_issues(study: StudyResult) -> Iterator[Issue]:
+    """Yield what the result does not know."""
+    if study.missing:
+        name, reason = next(iter(study.missing.items()))
+        yield COVERAGE_INCOMPLETE.issue(
+            f"{len(study.missing)} parameters are left out, limit 0; first {name}: {reason}.",
+            where=Location(parameter=name),
+            parameters=Quantity(value=len(study.missing), limit=0),
+        )
+    if study.repaired:
+        name, reason = next(iter(study.repaired.items()))
+        yield SELF_CHECK_FAILED.issue(
+            f"The rules for {len(study.repaired)} parameters were not used, limit 0; they were "
+            f"found sample by sample. The first is {name}: {reason}.",
+            where=Location(parameter=name),
+            severity=Severity.INFO,
+            parameters=Quantity(value=len(study.repaired), limit=0),
+        )
+    if study.coupled:
+        yield SAMPLES_COUPLED.issue(
+            f"{len(study.coupled)} layers normalise over the batch (first: {study.coupled[0]}), "
+            "limit 0: samples are coupled, and the rows are a decomposition of this batch's "
+            "gradient.",
+            where=Location(module=study.coupled[0]),
+            layers=Quantity(value=len(study.coupled), limit=0),
+        )
+    elif study.noisy:
+        yield SAMPLES_COUPLED.issue(
+            f"{len(study.noisy)} layers draw random numbers (first: {study.noisy[0]}), limit 0: "
+            "the gradients are those of this draw.",
+            where=Location(module=study.noisy[0]),
+            layers=Quantity(value=len(study.noisy), limit=0),
+        )
+
+
+def _listed(samples: list[int]) -> str:
+    shown = ", ".join(str(sample) for sample in samples[:8])
+    return shown if len(samples) <= 8 else f"{shown} and {len(samples) - 8} more"

@@ -1,0 +1,107 @@
+"""GEO3xx: are the optimizer's steps too small, at the noise floor, or uphill?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from nabla_core.issue import Issue, Quantity
+
+from .options import TraceOptions
+from .rules.step_size import (
+    STEP_ABOVE_NOISE,
+    STEP_EARLY_JUMP,
+    STEP_NOT_DESCENT,
+    STEP_TOO_SMALL,
+)
+from .step_probes import NextBatchProbe, OwnBatchProbe, alpha_of_means
+
+__all__ = ["EARLY_STEPS", "step_issues"]
+
+EARLY_STEPS = (0, 1, 2, 3, 5)
+"""Steps that are looked at besides every n-th: what goes wrong first goes wrong here."""
+
+_FEWEST = 5
+
+
+def step_issues(
+    own: Sequence[OwnBatchProbe], following: Sequence[NextBatchProbe], options: TraceOptions
+) -> Iterator[Issue]:
+    """Yield at most one verdict about size, and one about direction.
+
+    Args:
+        own: probes on the steps' own batches.
+        following: probes on the batches after them.
+        options: limits.
+    """
+    yield from _direction(own)
+    if len(following) < _FEWEST:
+        return
+    jump = _early_jump(following)
+    if jump is not None and jump[0] > options.early_jump:
+        yield STEP_EARLY_JUMP.issue(
+            f"Step {jump[1]} raised the loss of the next batch by {jump[0]:.0%} of the first loss, "
+            f"limit {options.early_jump:.0%}.",
+            step=jump[1],
+            phase="optimizer",
+            jump=Quantity(value=jump[0], limit=options.early_jump),
+        )
+        return
+    alpha, last = alpha_of_means(following), following[-1].step
+    if alpha >= options.noise_alpha:
+        yield STEP_ABOVE_NOISE.issue(
+            f"Judged on the next batch, {len(following)} steps end at alpha {alpha:.2f}, limit "
+            f"{options.noise_alpha:.2f}: at or above the noise floor of this batch size.",
+            step=last,
+            phase="optimizer",
+            confidence=0.8,
+            alpha=Quantity(value=alpha, limit=options.noise_alpha),
+            probes=len(following),
+        )
+    elif alpha < options.too_small_alpha and _stays_small(own, options):
+        yield STEP_TOO_SMALL.issue(
+            f"{len(following)} steps end at alpha {alpha:.3f}, limit "
+            f"{options.too_small_alpha:.2f}: they make less than a tenth of the way to the minimum "
+            "along themselves.",
+            step=last,
+            phase="optimizer",
+            confidence=0.8,
+            alpha=Quantity(value=alpha, limit=options.too_small_alpha),
+            probes=len(following),
+        )
+
+
+def _stays_small(own: Sequence[OwnBatchProbe], options: TraceOptions) -> bool:
+    """Whether the steps' own batches, where they are known, say the same."""
+    known = [probe.alpha for probe in own if not math.isnan(probe.alpha)]
+    return len(known) < _FEWEST or median(known) < options.too_small_alpha
+
+
+def _direction(own: Sequence[OwnBatchProbe]) -> Iterator[Issue]:
+    known = [probe for probe in own if math.isfinite(probe.slope)]
+    uphill = [probe for probe in known if probe.slope > 0]
+    if len(known) < _FEWEST or len(uphill) * 2 <= len(known):
+        return
+    share = len(uphill) / len(known)
+    yield STEP_NOT_DESCENT.issue(
+        f"{len(uphill)} of {len(known)} steps point uphill on their own batch, limit half.",
+        step=uphill[0].step,
+        phase="optimizer",
+        share=Quantity(value=share, limit=0.5),
+    )
+
+
+def _early_jump(following: Sequence[NextBatchProbe]) -> tuple[float, int] | None:
+    """Return the largest rise in the first steps, as a share of the first loss, and its step."""
+    first = following[0].before
+    early = [probe for probe in following if probe.step <= EARLY_STEPS[-1]]
+    if not early or not math.isfinite(first) or first <= 0:
+        return None
+
+    def rise(probe: NextBatchProbe) -> float:
+        change = (probe.after - probe.before) / first
+        return change if math.isfinite(change) else math.inf
+
+    worst = max(early, key=rise)
+    return rise(worst), worst.step
