@@ -1,0 +1,1 @@
+"""Records a training run while it goes on."""

@@ -1,0 +1,157 @@
+"""The random generators that every program shares: their state, and a cheap digest of it."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import zlib
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import RecordError
+from ..fingerprints.crc32 import crc32_of
+
+__all__ = [
+    "GENERATORS",
+    "GeneratorDigest",
+    "drawn_between",
+    "generator_state",
+    "restore_generators",
+]
+
+GENERATORS = ("torch", "numpy", "python", "cuda")
+"""The parts of a digest, in their order."""
+
+DIGITS = 5
+"""Hexadecimal digits per generator: a record is written for every step."""
+
+_MASK = (1 << 4 * DIGITS) - 1
+
+_WORDS = 624  # of a Mersenne twister
+_PYTHON_HEAD = 16  # CPython: reference count and type, then index and words
+
+
+def generator_state() -> dict[str, object]:
+    """Return the full state of torch's, NumPy's and Python's global generators.
+
+    Generators of accelerators are included once torch has initialised them.
+    """
+    version, words, gauss = random.getstate()
+    state: dict[str, object] = {
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state(legacy=False),
+        "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
+    }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def restore_generators(state: Mapping[str, object]) -> None:
+    """Undo the global generators to :func:`generator_state`.
+
+    Devices that this process lacks are left out.
+
+    Raises:
+        RecordError: the state has another form.
+    """
+    try:
+        torch.set_rng_state(cast("Tensor", state["torch"]))
+        np.random.set_state(cast("dict[str, object]", state["numpy"]))
+        python = cast("Mapping[str, object]", state["python"])
+        words = tuple(
+            int(word)
+            for word in cast("np.ndarray[tuple[int], np.dtype[np.uint32]]", python["words"])
+        )
+        random.setstate((python["version"], words, python["gauss"]))
+        devices = cast("list[Tensor]", state.get("cuda", []))
+        if torch.cuda.is_available():
+            for index, device in enumerate(devices[: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(device, index)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RecordError(
+            f"the recorded state of the generators cannot be restored: {error}"
+        ) from error
+
+
+class GeneratorDigest:
+    """Digests the global generators after every step.
+
+    Asking NumPy and Python for their state costs more than a small step may cost: the words of
+    their Mersenne twisters are read in place, where that was seen to give the same numbers.
+    """
+
+    def __init__(self) -> None:
+        self._python = _python_reader()
+        self._numpy = _numpy_reader()
+
+    def __call__(self) -> str:
+        """Return some hexadecimal digits per generator, in the order of :data:`GENERATORS`."""
+        values = [crc32_of(torch.get_rng_state()), self._numpy(), self._python()]
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            value = 0
+            for state in torch.cuda.get_rng_state_all():  # seed and offset, kept in host memory
+                value = zlib.crc32(state.numpy().tobytes(), value)
+            values.append(value)
+        return "".join(f"{value & _MASK:0{DIGITS}x}" for value in values)
+
+
+def drawn_between(one: str, other: str) -> tuple[str, ...]:
+    """Return the names of the generators that two digests do not agree on."""
+    places = range(0, max(len(one), len(other)), DIGITS)
+    return tuple(
+        GENERATORS[place // DIGITS] if place // DIGITS < len(GENERATORS) else "another one"
+        for place in places
+        if one[place : place + DIGITS] != other[place : place + DIGITS]
+    )
+
+
+def _python_reader() -> Callable[[], int]:
+    """Return what digests Python's generator.
+
+    Index and words stand behind the head of the object in every CPython; checked against
+    ``getstate`` before it is relied on.
+    """
+    owner = getattr(random.getstate, "__self__", None)
+    size = 4 * (_WORDS + 1)
+    if owner is None or type(owner).__basicsize__ < _PYTHON_HEAD + size:
+        return _slow_python
+    memory = (ctypes.c_char * size).from_address(id(owner) + _PYTHON_HEAD)
+
+    def read() -> int:
+        return zlib.crc32(memory)
+
+    words = random.getstate()[1]
+    expected = np.array((words[-1], *words[:-1]), np.uint32).tobytes()
+    return read if bytes(memory) == expected else _slow_python
+
+
+def _slow_python() -> int:
+    words = random.getstate()[1]
+    return zlib.crc32(np.array((words[-1], *words[:-1]), np.uint32).tobytes())
+
+
+def _numpy_reader() -> Callable[[], int]:
+    """Return what digests NumPy's legacy generator; its bit generator publishes the address."""
+    current = getattr(np.random, "get_bit_generator", None)
+    bits = None if current is None else current()
+    if current is None or not isinstance(bits, np.random.MT19937):
+        return _slow_numpy
+    memory = (ctypes.c_char * (4 * (_WORDS + 1))).from_address(bits.ctypes.state_address)
+
+    def read() -> int:
+        return zlib.crc32(memory) if current() is bits else _slow_numpy()
+
+    return read if read() == _slow_numpy() else _slow_numpy
+
+
+def _slow_numpy() -> int:
+    whole = np.random.get_state(legacy=False)
+    if whole["bit_generator"] != "MT19937":
+        return zlib.crc32(repr(whole).encode())
+    inner = whole["state"]
+    return zlib.crc32(inner["key"].tobytes() + np.int32(inner["pos"]).tobytes())

@@ -1,0 +1,163 @@
+"""Where in its data a program is: epoch, batches taken, and the state from which an epoch follows.
+
+Making the iterator of a ``DataLoader`` draws from the global generators, and so does its sampler.
+What an epoch gives therefore follows from the generators as they were before that, not from those
+at the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar, cast
+
+import torch
+from torch.utils.data import DataLoader
+
+from nabla_guard.taps.patching import Patches, Replacement
+
+from .generators import generator_state
+
+__all__ = ["Iteration", "LoaderBook", "loader_state", "put_loader_state"]
+
+ItemT = TypeVar("ItemT")
+
+_PLACES = ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset")
+
+
+class Iteration:
+    """One pass over a loader.
+
+    Attributes:
+        loader: what is iterated over.
+        epoch: 0-based number of the pass.
+        start: generators and loader as they were before it.
+    """
+
+    def __init__(self, loader: object, epoch: int) -> None:
+        self.loader = loader
+        self.epoch = epoch
+        self.start = {"generators": generator_state(), "loader": loader_state(loader)}
+        self.iterator: object = None
+        self.taken = 0
+
+    @property
+    def position(self) -> int:
+        """Batches handed out so far."""
+        return int(getattr(self.iterator, "_num_yielded", self.taken))
+
+    def state(self) -> dict[str, object]:
+        """Return what a checkpoint stores."""
+        return {"epoch": self.epoch, "position": self.position, "start": self.start}
+
+
+class LoaderBook:
+    """Follows the passes over one loader: the one given, or the first that a step is taken in.
+
+    Args:
+        loader: the training data, where it is known.
+
+    Attributes:
+        on_epoch: called once for each pass over the followed loader.
+    """
+
+    def __init__(self, loader: object = None) -> None:
+        self._followed = loader
+        self.on_epoch: Callable[[Iteration], object] = lambda iteration: None
+        self._started = False
+        self._current: Iteration | None = None
+        self._passes: dict[int, int] = {}
+        self._patches = Patches()
+        self._hush = False
+
+    @property
+    def current(self) -> Iteration | None:
+        """The pass that a step of now belongs to."""
+        return self._current
+
+    def start(self) -> None:
+        """See passes that the program makes by itself."""
+        if self._started:
+            return
+        self._started = True
+        self._patches.replace(DataLoader, "__iter__", self._wrap)
+
+    def stop(self) -> None:
+        """Let go of torch and of the data."""
+        self._patches.restore()
+        self._hush = True
+        self._current = None
+
+    def batches(self, loader: Iterable[ItemT]) -> Iterator[ItemT]:
+        """Hand out the batches of a loader and count them."""
+        self._followed = loader
+        iteration = self._begin(loader)
+        self._hush = True
+        try:
+            iterator = iter(loader)
+        finally:
+            self._hush = False
+        for batch in iterator:
+            iteration.taken += 1
+            yield batch
+
+    def settle(self) -> Iteration | None:
+        """A step was taken: follow the loader that its batch came from, and return its pass."""
+        if self._followed is None and self._current is not None:
+            self._followed = self._current.loader
+            self.on_epoch(self._current)
+        return self._current
+
+    # ------------------------------------------------------------------ private
+    def _begin(self, loader: object) -> Iteration:
+        number = self._passes.get(id(loader), -1) + 1
+        self._passes[id(loader)] = number
+        self._current = Iteration(loader, number)
+        if self._followed is not None:
+            self.on_epoch(self._current)
+        return self._current
+
+    def _wrap(self, original: Replacement) -> Replacement:
+        def begin(loader: DataLoader[object]) -> object:
+            if self._hush or (self._followed is not None and loader is not self._followed):
+                return original(loader)
+            iteration = self._begin(loader)
+            iteration.iterator = original(loader)
+            return iteration.iterator
+
+        return begin
+
+
+def loader_state(loader: object) -> dict[str, object]:
+    """Return what a loader, its samplers and its data set keep beside the global generators.
+
+    Generators of their own, and the number of the epoch that a program sets by hand.
+    """
+    state: dict[str, object] = {}
+    for place, owner in _owners(loader):
+        generator, epoch = getattr(owner, "generator", None), getattr(owner, "epoch", None)
+        if isinstance(generator, torch.Generator):
+            state[f"{place}.generator".lstrip(".")] = generator.get_state()
+        if type(epoch) is int:
+            state[f"{place}.epoch".lstrip(".")] = epoch
+    return state
+
+
+def put_loader_state(loader: object, state: Mapping[str, object]) -> None:
+    """Undo a loader to a state of :func:`loader_state`; what it lacks is left out."""
+    for place, owner in _owners(loader):
+        generator = getattr(owner, "generator", None)
+        kept = state.get(f"{place}.generator".lstrip("."))
+        if isinstance(generator, torch.Generator) and kept is not None:
+            generator.set_state(cast("torch.Tensor", kept))
+        epoch = state.get(f"{place}.epoch".lstrip("."))
+        if type(epoch) is int and type(getattr(owner, "epoch", None)) is int:
+            owner.epoch = epoch  # type: ignore[attr-defined]
+
+
+def _owners(loader: object) -> Iterator[tuple[str, object]]:
+    for place in _PLACES:
+        owner: object = loader
+        for name in place.split(".") if place else ():
+            owner = getattr(owner, name, None)
+        if owner is not None:
+            yield place, owner

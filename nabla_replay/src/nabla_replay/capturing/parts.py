@@ -1,0 +1,124 @@
+"""The parts of a training program whose state decides what the next step computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch.nn import Module
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import Optimizer
+
+from nabla_core.errors import UsageError
+
+from .stateful import Stateful, Value, check_stateful
+
+__all__ = ["Parts", "collect_parts", "unwrapped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of one program.
+
+    Attributes:
+        model: without the wrappers of ``torch.compile`` and data parallelism.
+        optimizers: in the order in which they were given.
+        schedulers: likewise.
+        scaler: gradient scaler.
+        extra: further state by name: averages, generators, tensors, anything with a state dict.
+        loader: the training data.
+    """
+
+    model: Module
+    optimizers: tuple[Optimizer, ...] = ()
+    schedulers: tuple[Stateful, ...] = ()
+    scaler: Stateful | None = None
+    extra: Mapping[str, Value] = field(default_factory=dict)
+    loader: Iterable[object] | None = None
+
+    @property
+    def modules(self) -> dict[str, Module]:
+        """Those of the extra parts that are modules, without wrappers."""
+        return {name: value for name, value in self.extra.items() if isinstance(value, Module)}
+
+    @property
+    def others(self) -> dict[str, Value]:
+        """Those of the extra parts that are no modules."""
+        return {name: value for name, value in self.extra.items() if not isinstance(value, Module)}
+
+
+def unwrapped(model: Module) -> Module:
+    """Return the module inside ``torch.compile`` and data parallelism: its names are the same with
+    and without them."""
+    while True:
+        if isinstance(model, (DistributedDataParallel, DataParallel)):
+            model = model.module
+            continue
+        inner = getattr(model, "_orig_mod", None)
+        if not isinstance(inner, Module):
+            return model
+        model = inner  # what torch.compile wraps; naming its class would import the compiler
+
+
+def collect_parts(
+    what: str,
+    model: Module,
+    optimizer: Optimizer | Iterable[Optimizer] | None = None,
+    **others: object,
+) -> Parts:
+    """Check what a person gave and put it in order.
+
+    Args:
+        what: name of the call in errors, e.g. ``"capture"``.
+        model: the model.
+        optimizer: one, several or none.
+        **others: ``scheduler`` (one or several), ``scaler``, ``extra``, ``loader``.
+
+    Raises:
+        UsageError: a part is none of the supported kinds.
+    """
+    if not isinstance(model, Module):
+        raise UsageError(f"{what}(model={type(model).__name__}): needs a torch.nn.Module")
+    optimizers = tuple(_optimizer(what, one) for one in _several(optimizer))
+    extra = others.get("extra") or {}
+    if not isinstance(extra, Mapping):
+        raise UsageError(
+            f"{what}(extra={type(extra).__name__}): needs a mapping from name to state"
+        )
+    for name, value in extra.items():
+        check_stateful(value, f"{what}(extra[{name!r}])")
+    loader = others.get("loader")
+    if loader is not None and not isinstance(loader, Iterable):
+        raise UsageError(f"{what}(loader={type(loader).__name__}): needs something to iterate over")
+    return Parts(
+        model=unwrapped(model),
+        optimizers=optimizers,
+        schedulers=tuple(
+            _stateful(what, "scheduler", one) for one in _several(others.get("scheduler"))
+        ),
+        scaler=None
+        if others.get("scaler") is None
+        else _stateful(what, "scaler", others["scaler"]),
+        extra=dict(extra),
+        loader=loader,
+    )
+
+
+def _several(given: object) -> tuple[object, ...]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+def _optimizer(what: str, value: object) -> Optimizer:
+    if not isinstance(value, Optimizer):
+        raise UsageError(f"{what}(optimizer={type(value).__name__}): needs a torch.optim.Optimizer")
+    return value
+
+
+def _stateful(what: str, name: str, value: object) -> Stateful:
+    if not isinstance(value, Stateful):
+        raise UsageError(
+            f"{what}({name}={type(value).__name__}): needs state_dict() and load_state_dict()"
+        )
+    return value

@@ -1,0 +1,114 @@
+"""The full state of a program as one tree, and its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ..errors import RecordError
+from .generators import generator_state, restore_generators
+from .parts import Parts
+from .stateful import put_state, state_of
+
+__all__ = ["StateTree", "full_state", "missing_parts", "restore_parts", "restore_generators_of"]
+
+StateTree = Mapping[str, object]
+"""Component to state: ``model``, ``hidden`` (buffers that a state dict leaves out), ``optimizer``
+and ``scheduler`` (lists), ``scaler``, ``extra``, ``generators``, ``loader``."""
+
+
+def full_state(parts: Parts, loader: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the state of every part; tensors in it are the live ones, nothing is copied.
+
+    Args:
+        parts: the program.
+        loader: where the data is, from :class:`.loaders.LoaderBook`.
+    """
+    state: dict[str, object] = {
+        "model": parts.model.state_dict(),
+        "hidden": dict(_hidden_buffers(parts.model)),
+        "optimizer": [one.state_dict() for one in parts.optimizers],
+        "scheduler": [_plain_state(one.state_dict()) for one in parts.schedulers],
+        "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
+        "extra": {name: state_of(value) for name, value in parts.extra.items()},
+        "generators": generator_state(),
+        "loader": loader,
+    }
+    return state
+
+
+def restore_parts(parts: Parts, state: StateTree) -> None:
+    """Put a recorded state into the parts that are there; generators and loader stay as they are.
+
+    Raises:
+        RecordError: a part does not take the state: another architecture or kind of optimizer.
+    """
+    model = cast("Mapping[str, object]", state["model"])
+    _put("model", lambda: parts.model.load_state_dict(model))
+    buffers = dict(parts.model.named_buffers())
+    for name, value in cast("Mapping[str, Tensor]", state["hidden"]).items():
+        if name in buffers:
+            _put(f"buffer {name}", lambda: buffers[name].copy_(value))  # noqa: B023 - called at once
+    _put_all("optimizer", parts.optimizers, cast("list[object]", state["optimizer"]))
+    _put_all("scheduler", parts.schedulers, cast("list[object]", state["scheduler"]))
+    if parts.scaler is not None and state["scaler"] is not None:
+        _put_all("scaler", (parts.scaler,), [state["scaler"]])
+    extra = cast("Mapping[str, object]", state["extra"])
+    for name, one in parts.extra.items():
+        if name in extra:
+            _put_all(f"extra {name}", (one,), [extra[name]])
+    for parameter in parts.model.parameters():
+        parameter.grad = None
+
+
+def restore_generators_of(state: StateTree) -> None:
+    """Undo the global generators to what they were at the checkpoint."""
+    restore_generators(cast("Mapping[str, object]", state["generators"]))
+
+
+def missing_parts(parts: Parts, state: StateTree) -> tuple[str, ...]:
+    """Return the components that were recorded and that the program to replay does not have."""
+    recorded = {
+        "optimizer": len(cast("list[object]", state["optimizer"])) > len(parts.optimizers),
+        "scheduler": len(cast("list[object]", state["scheduler"])) > len(parts.schedulers),
+        "scaler": state["scaler"] is not None and parts.scaler is None,
+    }
+    lost = [name for name, gone in recorded.items() if gone]
+    extra = cast("Mapping[str, object]", state["extra"])
+    lost += [f"extra {name}" for name in extra if name not in parts.extra]
+    if state["loader"] is not None and parts.loader is None:
+        lost.append("loader")
+    return tuple(lost)
+
+
+def _hidden_buffers(model: Module) -> Iterator[tuple[str, Tensor]]:
+    """Buffers that a state dict leaves out decide the next step all the same."""
+    for path, module in model.named_modules():
+        for key in module._non_persistent_buffers_set:
+            buffer = module._buffers.get(key)
+            if buffer is not None:
+                yield f"{path}.{key}" if path else key, buffer
+
+
+def _plain_state(state: Mapping[str, object]) -> dict[str, object]:
+    """Leave out functions: a schedule given as code is not state, and is not restored by torch."""
+    return {name: value for name, value in state.items() if not callable(value)}
+
+
+def _put_all(what: str, objects: tuple[object, ...], states: list[object]) -> None:
+    for one, state in zip(objects, states, strict=False):
+        _put(what, lambda: put_state(one, state))  # noqa: B023 - called at once
+
+
+def _put(what: str, put: object) -> None:
+    try:
+        with torch.no_grad():
+            put()  # type: ignore[operator]
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"the recorded state of the {what} does not fit the program to replay: {error}"
+        ) from error

@@ -1,0 +1,228 @@
+"""Turns the steps of a program into records and checkpoints of a run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from torch import Tensor
+
+from nabla_core.artifacts.strict_json import JsonObject
+
+from ..codec.inline import pack
+from ..fingerprints.call_record import pack_trace
+from ..fingerprints.fingerprinter import Fingerprinter
+from ..fingerprints.module_trace import ModuleTrace, can_be_traced
+from ..store.entries import EpochEntry, NoteEntry, StepEntry
+from ..store.writer import RunWriter
+from .generators import generator_state
+from .later import LaterCheckpoint, Moment
+from .loaders import Iteration, LoaderBook
+from .look import StepFacts, StepLook
+from .options import CaptureOptions
+from .pace import Pace
+from .parts import Parts
+from .program_state import full_state
+from .stopwatch import Stopwatch
+
+__all__ = ["SNAPSHOT_NOTE", "TRACE_NOTE", "WITHIN_NOTE", "Recorder"]
+
+SNAPSHOT_NOTE = "snapshot"
+"""Says where in the log a checkpoint was taken: it is written later, in the background."""
+
+TRACE_NOTE = "modules"
+
+WITHIN_NOTE = "within"
+"""Says that steps are recorded when the optimizer has acted, before the rest of the step."""
+
+_START_WAIT_S = 2.0
+
+
+class Recorder:
+    """Writes one rank's part of a run.
+
+    Args:
+        parts: the program.
+        fingerprinter: hashes its tensors.
+        writer: takes the records.
+        pace: chooses how much is hashed per step.
+        options: how to record it.
+        book: knows where the program is in its data, if somebody has followed it so far.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        fingerprinter: Fingerprinter,
+        writer: RunWriter,
+        pace: Pace,
+        options: CaptureOptions,
+        book: LoaderBook | None = None,
+    ) -> None:
+        self.parts = parts
+        self.writer = writer
+        self.book = book or LoaderBook(parts.loader)
+        self.book.on_epoch = self._epoch_begins
+        self.count = 0
+        self.last_step: int | None = None
+        self._fingerprinter = fingerprinter
+        self._pace = pace
+        self._every = options.checkpoint_every
+        self._look = StepLook(parts, fingerprinter)
+        self._watch = Stopwatch(parts.model, time.perf_counter)
+        self._traceable = options.trace_modules and can_be_traced(parts.model)
+        self._trace: ModuleTrace | None = None
+        self._traced: JsonObject | None = None
+        self._labels: set[int] = set()
+        self._storable = True
+        self._later = LaterCheckpoint(parts.model, self.moment, self.checkpoint)
+        self._rate: float | None = None
+
+    def start(self, last_step: int | None = None, *, within_step: bool = False) -> None:
+        """Take the first checkpoint and begin to follow the data.
+
+        Args:
+            last_step: step that the program has already taken, as far as that is known.
+            within_step: the optimizer has just acted, and the rest of the step is still to come.
+        """
+        if last_step is not None and last_step >= 0:
+            self.last_step = last_step
+        self.book.start()
+        self._watch.start()
+        if within_step:
+            self._put_off(self.last_step or 0)
+        elif self.checkpoint(self.last_step or 0):
+            self.writer.flush(_START_WAIT_S)
+        self._watch.resume()
+
+    def draft(self, facts: StepFacts) -> StepEntry:
+        """Look at the program as it is after a step."""
+        begun_s = time.perf_counter()
+        self._later.give_up()
+        step_s = self._watch.lap()
+        self.end_trace()
+        iteration = self.book.settle()
+        part = self.count % self._fingerprinter.parts
+        place = None if iteration is None else f"{iteration.epoch}:{iteration.position}"
+        entry = self._look(facts, self._number(facts.step), part, place)
+        rate = self._new_rate()
+        if rate:
+            entry = replace(entry, signals={**rate, **entry.signals})
+        cost_s = time.perf_counter() - begun_s
+        if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
+            self._fingerprinter.turn(self._pace.parts)
+        return entry
+
+    def commit(self, entry: StepEntry, *, within_step: bool = False) -> None:
+        """Write a step, and the checkpoint that is due after it.
+
+        Args:
+            entry: from :meth:`draft`.
+            within_step: the optimizer has just acted, and the rest of the step is still to come.
+        """
+        if within_step and not self.count:
+            self.writer.append(NoteEntry(name=WITHIN_NOTE, body={}))
+        if self._traced is not None:
+            self.writer.append(NoteEntry(name=TRACE_NOTE, body=self._traced))
+            self._traced = None
+        self.writer.append(entry)
+        self.count += 1
+        self.last_step = entry.step
+        if not self.count % self._every:
+            if within_step:
+                self._put_off(entry.step)
+            else:
+                self.checkpoint(entry.step)
+        self._watch.resume()
+
+    def checkpoint(self, label: int, moment: Moment | None = None) -> bool:
+        """Take a checkpoint of now; return whether it was taken.
+
+        Args:
+            label: the last step that it contains.
+            moment: generators and place in the data, where they have gone on since that step.
+
+        Raises:
+            UnsupportedStateError: a part of the state has no safe form.
+        """
+        if label in self._labels or not self._storable:
+            return False
+        state = full_state(self.parts, (moment or self.moment()).loader)
+        if moment is not None:
+            state["generators"] = moment.generators
+        state["after"] = {"records": self.count, "step": self.last_step}
+        self._storable = False  # until the codec took it: what it refuses, it would refuse again
+        taken = self.writer.checkpoint(label, state)
+        self._storable = True
+        if not taken:
+            return False
+        self._labels.add(label)
+        self.writer.append(
+            NoteEntry(name=SNAPSHOT_NOTE, body={"step": label, "records": self.count})
+        )
+        self._begin_trace()
+        return True
+
+    def close(self, reason: str) -> None:
+        """Let go of torch and finish the run."""
+        self._later.now()
+        self.stop_looking()
+        self.writer.close(reason, self.last_step)
+
+    def stop_looking(self) -> None:
+        """Let go of torch."""
+        self._later.give_up()
+        self._watch.stop()
+        self.book.stop()
+        if self._trace is not None:
+            self._trace.abandon()
+            self._trace = None
+
+    def moment(self) -> Moment:
+        """Return what goes on first when a step is over: the data and what is drawn for it."""
+        iteration = self.book.current
+        return Moment(
+            generators=generator_state(), loader=None if iteration is None else iteration.state()
+        )
+
+    # ------------------------------------------------------------------ private
+    def _put_off(self, label: int) -> None:
+        self._later.put_off(label)
+        self._begin_trace()  # the call that the checkpoint waits for is part of the traced step
+
+    def _begin_trace(self) -> None:
+        if self._traceable and self._trace is None:
+            self._trace = ModuleTrace(self.parts.model, self._fingerprinter.algorithm)
+            self._trace.start()
+
+    def _number(self, given: int | None) -> int:
+        if given is not None:
+            return given
+        return 0 if self.last_step is None else self.last_step + 1
+
+    def _new_rate(self) -> dict[str, float]:
+        """The learning rate of the first group where it is another one than in the last record."""
+        groups = self.parts.optimizers[0].param_groups if self.parts.optimizers else []
+        rate = groups[0].get("lr") if groups else None
+        if isinstance(rate, Tensor) and not rate.is_cpu:
+            return {}  # reading it would stop the device
+        if rate is None or float(rate) == self._rate:
+            return {}
+        self._rate = float(rate)
+        return {"lr": self._rate}
+
+    def _epoch_begins(self, iteration: Iteration) -> None:
+        self.writer.append(
+            EpochEntry(
+                epoch=iteration.epoch,
+                step=self._number(None),
+                state=pack({"count": self.count, **iteration.start}),
+            )
+        )
+
+    def end_trace(self) -> None:
+        """The traced step is over: let go of the modules, and keep what was seen."""
+        if self._trace is None:
+            return
+        trace, self._trace = self._trace, None
+        self._traced = pack_trace(trace.stop(), trace.paths)

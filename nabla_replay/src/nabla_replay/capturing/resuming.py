@@ -1,0 +1,159 @@
+"""Finds the recorded step from which a program goes on, and what of its state is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nabla_core.issue import Issue, Quantity
+from nabla_core.severity import Severity
+
+from ..fingerprints.fingerprinter import Fingerprinter, value_bytes
+from ..replaying.history import segments_of
+from ..rules import RESUMED_RUN_DIFFERS
+from ..store.entries import StepEntry
+from ..store.reader import RunReader
+from .digests import state_digests
+from .generators import GeneratorDigest, drawn_between
+from .opening import make_fingerprinter
+from .parts import Parts
+from .place import find_place
+
+__all__ = ["ResumePoint", "find_resume_point", "part_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """Where a run is gone on with.
+
+    Attributes:
+        step: recorded step whose parameters the program has; ``None`` if there is no such step.
+        agreed: components that are as they were after that step.
+        issues: components that are not.
+    """
+
+    step: int | None
+    agreed: tuple[str, ...] = ()
+    issues: tuple[Issue, ...] = ()
+
+
+def find_resume_point(folder: Path, parts: Parts, rank: int | None = None) -> ResumePoint:
+    """Compare a program that is about to go on with the run that it goes on with.
+
+    The parameters name the step: a recorded fingerprint has 32 or more bits per tensor.
+
+    Args:
+        folder: of the run.
+        parts: the program, as it is now.
+        rank: of the log to look at; by default that of this process.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    with RunReader.open(folder) as reader:
+        here = find_place(0.0).rank if rank is None else rank
+        log = reader.log(here if here in reader.ranks else 0)
+        algorithm = reader.header.hash_algorithm
+    steps = [step for segment in segments_of(log) for step in segment.steps]
+    if not steps or algorithm not in ("crc32", "mlh64"):
+        return ResumePoint(step=None)
+    fingerprinter = make_fingerprinter(parts, "crc32" if algorithm == "crc32" else "mlh64")
+    fitting = list(_fitting(steps, fingerprinter))
+    if not fitting and not all(_held(step, fingerprinter) for step in steps):
+        return ResumePoint(step=None)  # it may be a step whose parameters were not looked at
+    if not fitting:
+        return ResumePoint(step=None, issues=(_unknown_parameters(steps),))
+    now = {"rng": GeneratorDigest()(), **state_digests(parts, thorough=True)}
+    best = max(fitting, key=lambda step: sum(now.get(k) == v for k, v in step.digests.items()))
+    agreed = tuple(name for name, text in best.digests.items() if now.get(name) == text)
+    return ResumePoint(
+        step=best.step, agreed=("parameters", *agreed), issues=tuple(_differing(best, now))
+    )
+
+
+def part_of(step: StepEntry) -> tuple[int, int, bytes] | None:
+    """Return which part of the state a record holds, of how many, and its packed fingerprints."""
+    for name, packed in step.vectors.items():
+        part, _, parts = name.partition("/")
+        if part.isdecimal() and parts.isdecimal() and int(part) < int(parts):
+            return int(part), int(parts), packed
+    return None
+
+
+def _fitting(steps: list[StepEntry], fingerprinter: Fingerprinter) -> Iterator[StepEntry]:
+    """Yield the steps after which parameters and buffers were as they are now, the last first."""
+    known: dict[tuple[int, int], bytes] = {}
+    size = value_bytes(fingerprinter.algorithm)
+    for step in reversed(steps):
+        found = part_of(step)
+        if found is None:
+            continue
+        part, parts, packed = found
+        if parts != fingerprinter.parts:
+            fingerprinter.turn(parts)
+        if (part, parts) not in known:
+            known[part, parts] = fingerprinter.packed(part)
+        held = _held(step, fingerprinter)
+        now = known[part, parts]
+        if (
+            held
+            and len(now) == len(packed)
+            and all(
+                now[i * size : (i + 1) * size] == packed[i * size : (i + 1) * size] for i in held
+            )
+        ):
+            yield step
+
+
+def _held(step: StepEntry, fingerprinter: Fingerprinter) -> list[int]:
+    """Return which values of a record are those of parameters and buffers."""
+    found = part_of(step)
+    if found is None:
+        return []
+    part, parts, _ = found
+    if parts != fingerprinter.parts:
+        fingerprinter.turn(parts)
+    return [
+        index
+        for index, piece in enumerate(fingerprinter.pieces[part])
+        if fingerprinter.entries[piece.entry].component in ("parameter", "buffer")
+    ]
+
+
+def _differing(step: StepEntry, now: dict[str, str]) -> Iterator[Issue]:
+    for name, recorded in step.digests.items():
+        here = now.get(name)
+        if name == "rng" and here is not None and here != recorded:
+            drawn = drawn_between(here, recorded)
+            yield RESUMED_RUN_DIFFERS.issue(
+                f"The parameters are those after step {step.step}, but the random generators "
+                f"({', '.join(drawn)}) are not: what is drawn from here on is not what the run "
+                "would have drawn.",
+                step=step.step,
+                phase="resume",
+                severity=Severity.MEDIUM,
+                component="rng",
+            )
+        elif here != recorded and (
+            here is not None or name in ("optimizer", "scheduler", "scaler")
+        ):
+            state = "is not there" if here is None else "is in another state"
+            yield RESUMED_RUN_DIFFERS.issue(
+                f"The parameters are those after step {step.step}, but the {name} {state} "
+                f"(digest {here or 'none'}, recorded {recorded}): this is not the same run.",
+                step=step.step,
+                phase="resume",
+                component=name,
+            )
+
+
+def _unknown_parameters(steps: list[StepEntry]) -> Issue:
+    return RESUMED_RUN_DIFFERS.issue(
+        f"The parameters are those of none of the {len(steps)} recorded steps ({steps[0].step} to "
+        f"{steps[-1].step}): this run does not go on from there.",
+        step=steps[-1].step,
+        phase="resume",
+        component="parameters",
+        recorded_steps=Quantity(value=len(steps), unit="steps"),
+    )

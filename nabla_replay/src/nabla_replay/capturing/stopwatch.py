@@ -1,0 +1,69 @@
+"""How long a step of the program takes, without what happens between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch.nn import Module
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+__all__ = ["Stopwatch"]
+
+_CALIBRATION_STEPS = 6
+
+
+class Stopwatch:
+    """Times steps from the first call of the model to the record of the step.
+
+    What lies between two steps (evaluation, another program, waiting for data) is nothing that
+    recording may be charged to. The call is seen by a global hook, which slows every module down a
+    little: it is there for the first few steps only, and then scales what the clock says.
+
+    Args:
+        model: whose call begins a step.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, model: Module, clock: Callable[[], float]) -> None:
+        self._model = model
+        self._clock = clock
+        self._left = _CALIBRATION_STEPS
+        self._handle: RemovableHandle | None = None
+        self._began_s: float | None = None
+        self._recorded_s = clock()
+        self._inner_s = self._outer_s = 0.0
+
+    def start(self) -> None:
+        """Begin to see the calls of the model."""
+        self._handle = register_module_forward_pre_hook(self._called)
+        self._recorded_s = self._clock()
+
+    def stop(self) -> None:
+        """Let go of torch."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def lap(self) -> float:
+        """A step is over: return its seconds."""
+        whole_s = self._clock() - self._recorded_s
+        if self._handle is None:
+            return whole_s * (self._inner_s / self._outer_s if self._outer_s else 1.0)
+        began_s, self._began_s = self._began_s, None
+        inner_s = whole_s if began_s is None else self._clock() - began_s
+        self._left -= 1
+        self._inner_s += inner_s
+        self._outer_s += whole_s
+        if self._left <= 0:
+            self.stop()
+        return inner_s
+
+    def resume(self) -> None:
+        """Recording is over: the next step may begin."""
+        self._recorded_s = self._clock()
+        self._began_s = None
+
+    def _called(self, module: Module, args: tuple[object, ...]) -> None:
+        if module is self._model and self._began_s is None:
+            self._began_s = self._clock()

@@ -1,0 +1,1 @@
+"""Nested training state as tensors and JSON, without pickle."""

@@ -1,0 +1,1 @@
+"""What of a computer and its settings decides the bits of a training step."""

@@ -1,0 +1,1 @@
+"""Fingerprints of tensors: whole values, bit by bit, at the cost of one pass over their bytes."""

@@ -1,0 +1,1 @@
+"""Compares the replicas of one model over the ranks of a training."""

@@ -1,0 +1,1 @@
+"""Executes recorded steps again and compares them, bit by bit, with what was recorded."""

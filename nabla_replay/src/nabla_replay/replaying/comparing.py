@@ -1,0 +1,187 @@
+"""Compares one replayed step with its record, component by component."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..capturing.generators import drawn_between
+from ..fingerprints.fingerprinter import Fingerprinter, value_bytes
+from ..fingerprints.layout import Piece
+from ..fingerprints.mlh64 import zeros_hash
+from ..store.entries import StepEntry
+
+__all__ = ["ComponentResult", "StepResult", "StepStatus", "compare_step"]
+
+StepStatus = Literal["MATCH", "DIVERGENCE", "UNVERIFIED"]
+
+_TENSORS = ("gradient", "buffer", "parameter", "extra")
+_ORDER = ("loader", "data", "batch", "loss", *_TENSORS, "optimizer", "scheduler", "scaler", "rng")
+_STATE = frozenset(("loss", *_TENSORS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentResult:
+    """One component of one step.
+
+    Attributes:
+        component: ``loss``, ``gradient``, ``parameter``, ``rng``, ...
+        status: how the comparison ended.
+        names: tensors, generators or other parts that differ.
+        recorded: value in the record, where it is short.
+        replayed: value now.
+        reason: why it was not compared.
+    """
+
+    component: str
+    status: StepStatus
+    names: tuple[str, ...] = ()
+    recorded: str = ""
+    replayed: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One replayed step.
+
+    Attributes:
+        step: its number.
+        segment: of the log.
+        components: in the order of cause: the data, the loss, gradients, parameters, the rest.
+    """
+
+    step: int
+    segment: int
+    components: tuple[ComponentResult, ...]
+
+    @property
+    def status(self) -> StepStatus:
+        """``MATCH`` needs at least the loss or some tensors to be compared and equal."""
+        kinds = {one.status for one in self.components}
+        if "DIVERGENCE" in kinds:
+            return "DIVERGENCE"
+        matched = {one.component for one in self.components if one.status == "MATCH"}
+        evident = matched & _STATE or any(name.startswith("tensor ") for name in matched)
+        return "MATCH" if evident else "UNVERIFIED"
+
+    @property
+    def first(self) -> ComponentResult | None:
+        """The first component that differs."""
+        return next((one for one in self.components if one.status == "DIVERGENCE"), None)
+
+
+def compare_step(
+    recorded: StepEntry, replayed: StepEntry, fingerprinter: Fingerprinter, segment: int
+) -> StepResult:
+    """Compare a record with one made in the replay.
+
+    Args:
+        recorded: the record.
+        replayed: what :class:`.recording.StepLook` saw.
+        fingerprinter: made the fingerprints of ``replayed``, turned as the record says.
+        segment: of the record.
+    """
+    found = [
+        *_scalars(recorded, replayed),
+        *_digests(recorded, replayed),
+        *_tensors(recorded, replayed, fingerprinter),
+    ]
+    order = {name: index for index, name in enumerate(_ORDER)}
+    found.sort(key=lambda one: order.get(one.component, len(order)))
+    return StepResult(step=recorded.step, segment=segment, components=tuple(found))
+
+
+def _scalars(recorded: StepEntry, replayed: StepEntry) -> Iterator[ComponentResult]:
+    if recorded.loss is not None:
+        if replayed.loss is None:
+            yield _unverified("loss", "the replayed step returned no loss")
+        else:
+            yield _result("loss", recorded.loss.hex(), replayed.loss.hex())
+    if recorded.batch is not None:
+        if replayed.batch is None:
+            yield _unverified("batch", "the replayed step said nothing about its batch")
+        else:
+            yield _result("batch", str(recorded.batch), str(replayed.batch))
+
+
+def _digests(recorded: StepEntry, replayed: StepEntry) -> Iterator[ComponentResult]:
+    for name, there in recorded.digests.items():
+        here = replayed.digests.get(name)
+        if here is None:
+            yield _unverified(name, f"the program to replay has no {name}")
+        elif name == "rng" and here != there:
+            drawn = drawn_between(there, here)
+            yield ComponentResult(
+                component=name, status="DIVERGENCE", names=drawn, recorded=there, replayed=here
+            )
+        else:
+            yield _result(name, there, here)
+
+
+def _result(component: str, recorded: str, replayed: str) -> ComponentResult:
+    status: StepStatus = "MATCH" if recorded == replayed else "DIVERGENCE"
+    return ComponentResult(component=component, status=status, recorded=recorded, replayed=replayed)
+
+
+def _unverified(component: str, reason: str) -> ComponentResult:
+    return ComponentResult(component=component, status="UNVERIFIED", reason=reason)
+
+
+def _tensors(
+    recorded: StepEntry, replayed: StepEntry, fingerprinter: Fingerprinter
+) -> Iterator[ComponentResult]:
+    for name, there in recorded.vectors.items():
+        here = replayed.vectors.get(name)
+        if here is None or len(here) != len(there):
+            yield _unverified("parameter", "the record lists other tensors than the program has")
+            continue
+        part = int(name.partition("/")[0])
+        size = value_bytes(fingerprinter.algorithm)
+        pairs = [
+            (piece, there[at * size : (at + 1) * size], here[at * size : (at + 1) * size])
+            for at, piece in enumerate(fingerprinter.pieces[part])
+        ]
+        for component in _TENSORS:
+            mine = [one for one in pairs if _component(fingerprinter, one[0]) == component]
+            if mine:
+                yield _tensor_result(component, mine, fingerprinter)
+
+
+def _tensor_result(
+    component: str, pairs: Sequence[tuple[Piece, bytes, bytes]], fingerprinter: Fingerprinter
+) -> ComponentResult:
+    absent = bytes(value_bytes(fingerprinter.algorithm))
+    if component == "gradient":
+        pairs = [
+            one for one in pairs if one[1] == one[2] or not _was_cleared(one, fingerprinter, absent)
+        ]
+        if not pairs:
+            return _unverified(component, "the gradients were cleared before the step was recorded")
+    differing = dict.fromkeys(
+        fingerprinter.entries[piece.entry].name for piece, there, here in pairs if there != here
+    )
+    if differing:
+        return ComponentResult(component=component, status="DIVERGENCE", names=tuple(differing))
+    if all(there == absent for _, there, _ in pairs):
+        return _unverified(component, "there were none")
+    return ComponentResult(component=component, status="MATCH")
+
+
+def _was_cleared(
+    pair: tuple[Piece, bytes, bytes], fingerprinter: Fingerprinter, absent: bytes
+) -> bool:
+    """Whether one side holds nothing or zeros: programs clear gradients sooner or later."""
+    piece, there, here = pair
+    size = piece.end - piece.start
+    if fingerprinter.algorithm == "crc32":
+        zeros = (zlib.crc32(bytes(size)) or 1).to_bytes(len(absent), "little")
+    else:
+        zeros = zeros_hash(size).to_bytes(len(absent), "little")
+    return bool({there, here} & {absent, zeros})
+
+
+def _component(fingerprinter: Fingerprinter, piece: Piece) -> str:
+    return fingerprinter.entries[piece.entry].component

@@ -1,0 +1,112 @@
+"""Hands the program to replay the batches that the recorded one took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from ..capturing.generators import restore_generators
+from ..capturing.loaders import put_loader_state
+from ..errors import RecordError
+from .history import Segment, epoch_state
+
+__all__ = ["BatchFeed", "DataEnded"]
+
+
+class DataEnded(RecordError):
+    """The loader gives fewer batches than the recorded run took from it."""
+
+
+class BatchFeed:
+    """Follows a loader from a checkpoint on.
+
+    At the start of each epoch the generators are put where the recorded run had them: what a
+    program did between two epochs (an evaluation) is not executed again, and drew from them.
+
+    Args:
+        loader: the training data.
+        place: epoch, position and start of the epoch, as a checkpoint stores them; ``None`` before
+            the first epoch or where nothing was recorded.
+        segment: knows how later epochs began.
+        records: steps that were taken before.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[object],
+        place: Mapping[str, object] | None,
+        segment: Segment,
+        records: int,
+    ) -> None:
+        self._loader = loader
+        self._segment = segment
+        self._records = records
+        self._iterator: Iterator[object] | None = None
+        self.epoch, self.position = -1, 0
+        if place is not None:
+            self._go_to(place)
+        elif not segment.epochs and records:
+            self._skip_unrecorded(records)
+
+    def take(self, target: tuple[int, int] | None) -> Iterator[object]:
+        """Yield the batches of the next step.
+
+        Args:
+            target: epoch and position after the step; ``None`` for one batch.
+
+        Raises:
+            DataEnded: the loader ends before that.
+        """
+        if target is None:
+            yield self._next()
+            return
+        epoch, position = target
+        while self.epoch < epoch:
+            self._begin(self.epoch + 1)
+        while self.position < position:
+            yield self._next(within=True)
+
+    def step_taken(self) -> None:
+        """Count a step: epochs are found by the steps before them."""
+        self._records += 1
+
+    # ------------------------------------------------------------------ private
+    def _go_to(self, place: Mapping[str, object]) -> None:
+        start = cast("Mapping[str, object]", place["start"])
+        put_loader_state(self._loader, cast("Mapping[str, object]", start["loader"]))
+        restore_generators(cast("Mapping[str, object]", start["generators"]))
+        self._iterator = iter(self._loader)
+        self.epoch = int(cast("int", place["epoch"]))
+        for _ in range(int(cast("int", place["position"]))):
+            self._next(within=True)
+
+    def _skip_unrecorded(self, records: int) -> None:
+        """Without recorded positions a step is taken to be one batch, from the first one on."""
+        for _ in range(records):
+            self._next()
+
+    def _begin(self, epoch: int) -> None:
+        start = self._segment.epoch_at(0, epoch)
+        if start is not None:
+            state = epoch_state(start)
+            put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
+            restore_generators(cast("Mapping[str, object]", state["generators"]))
+        self._iterator = iter(self._loader)
+        self.epoch, self.position = epoch, 0
+
+    def _next(self, *, within: bool = False) -> object:
+        if self._iterator is None:
+            self._begin(self.epoch + 1)
+        iterator = cast("Iterator[object]", self._iterator)
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            if within or not self.position:
+                raise DataEnded(
+                    f"the loader ended after {self.position} batches of epoch {self.epoch}; the "
+                    "recorded run took more"
+                ) from None
+            self._begin(self.epoch + 1)
+            return self._next(within=True)
+        self.position += 1
+        return batch

@@ -1,0 +1,163 @@
+"""A rank's log, put in order: the steps of each segment, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import cast
+
+from nabla_core.artifacts.strict_json import JsonValue
+
+from ..errors import RecordError
+from ..store.entries import CheckpointEntry, EpochEntry, GapEntry, NoteEntry, StepEntry
+from ..store.rank_log import RankLog, Record
+
+__all__ = ["EpochStart", "Segment", "Snapshot", "epoch_state", "segments_of"]
+
+_SNAPSHOT = "snapshot"
+_TRACE = "modules"
+_WITHIN = "within"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A checkpoint that is on disk.
+
+    Attributes:
+        records: how many steps of the segment it contains.
+        checkpoint: its record.
+    """
+
+    records: int
+    checkpoint: CheckpointEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStart:
+    """The beginning of a pass over the training data.
+
+    Attributes:
+        records: how many steps of the segment came before it.
+        entry: its record.
+    """
+
+    records: int
+    entry: EpochEntry
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """What one process recorded.
+
+    Attributes:
+        number: 0-based.
+        environment: settings when it began.
+        steps: in order.
+        snapshots: in order of the steps that they contain.
+        epochs: in order.
+        traces: by number of the steps before it: what the calls of modules gave.
+        within: whether steps were recorded when the optimizer had acted, before the rest of the
+            step (scheduler, scaler, averages).
+        gaps: records that are known to be missing, by gap records or by damage of the log.
+    """
+
+    number: int
+    environment: Mapping[str, JsonValue] = field(default_factory=dict)
+    steps: list[StepEntry] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    epochs: list[EpochStart] = field(default_factory=list)
+    traces: dict[int, JsonValue] = field(default_factory=dict)
+    within: bool = False
+    gaps: int = 0
+
+    def snapshot_before(self, index: int) -> Snapshot | None:
+        """Return the latest checkpoint that contains none of the steps from ``index`` on."""
+        fitting = [one for one in self.snapshots if one.records <= index]
+        return fitting[-1] if fitting else None
+
+    def missing_before(self, index: int) -> int:
+        """Return how many steps before the one with ``index`` have no record.
+
+        Only a log that is known to lack some is judged by its numbers: a program may count by tens.
+        """
+        if not self.gaps or not index:
+            return 0
+        stride = min(
+            (b.step - a.step for a, b in pairwise(self.steps) if b.step > a.step), default=1
+        )
+        jump = self.steps[index].step - self.steps[index - 1].step
+        return max(jump // stride - 1, 0)
+
+    def epoch_at(self, records: int, number: int) -> EpochStart | None:
+        """Return the start of epoch ``number``, recorded after ``records`` steps or later."""
+        return next(
+            (one for one in self.epochs if one.records >= records and one.entry.epoch == number),
+            None,
+        )
+
+
+def segments_of(log: RankLog) -> tuple[Segment, ...]:
+    """Sort the records of a log.
+
+    A record that is missing in the middle of a segment shifts nothing: every note about steps says
+    how many there were when it was written.
+    """
+    found: dict[int, Segment] = {}
+    for start in log.segments:
+        found[start.number] = Segment(number=start.number, environment=start.environment)
+    waiting: dict[tuple[int, int], int] = {}
+    for record in log.records:
+        segment = found.setdefault(record.segment, Segment(number=record.segment))
+        _take(segment, record, waiting)
+    lost = sum(damage.records for damage in log.damage if damage.kind in ("corrupt", "missing"))
+    for segment in found.values():
+        segment.gaps += lost
+        segment.snapshots.sort(key=lambda one: one.records)
+    return tuple(found[number] for number in sorted(found))
+
+
+def _take(segment: Segment, record: Record, waiting: dict[tuple[int, int], int]) -> None:
+    match record.entry:
+        case StepEntry() as step:
+            rate = segment.steps[-1].signals.get("lr") if segment.steps else None
+            if rate is not None and "lr" not in step.signals:
+                step = replace(step, signals={"lr": rate, **step.signals})  # recorded on change
+            segment.steps.append(step)
+        case EpochEntry() as epoch:
+            segment.epochs.append(EpochStart(records=len(segment.steps), entry=epoch))
+        case GapEntry() as gap:
+            segment.gaps += max(gap.records, 1)
+        case CheckpointEntry() as checkpoint:
+            records = waiting.get((segment.number, checkpoint.step))
+            if records is not None:
+                segment.snapshots.append(Snapshot(records=records, checkpoint=checkpoint))
+        case NoteEntry(name=name, body=body) if name == _SNAPSHOT:
+            waiting[segment.number, _label(body)] = len(segment.steps)
+        case NoteEntry(name=name, body=body) if name == _TRACE:
+            segment.traces[len(segment.steps)] = body
+        case NoteEntry(name=name) if name == _WITHIN:
+            segment.within = True
+        case _:
+            return
+
+
+def _label(body: JsonValue) -> int:
+    match body:
+        case {"step": int(step)}:
+            return step
+    raise RecordError("a note about a checkpoint has the wrong form")
+
+
+def epoch_state(start: EpochStart) -> Mapping[str, object]:
+    """Return the generators and the loader as they were before an epoch.
+
+    Raises:
+        RecordError: the record has the wrong form.
+    """
+    from ..codec.inline import unpack
+
+    state = unpack(start.entry.state)
+    if not isinstance(state, Mapping) or "generators" not in state or "loader" not in state:
+        raise RecordError("the record of an epoch has the wrong form")
+    return cast("Mapping[str, object]", state)

@@ -1,0 +1,127 @@
+"""Turns what a replay saw into issues: the environment first, then the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nabla_core.issue import Issue, Location
+from nabla_core.severity import Severity
+
+from ..environment.comparing import Difference, environment_issues
+from ..rules import (
+    ENVIRONMENT_DIFFERS,
+    LOADER_STATE_MISMATCH,
+    REPLAY_DIVERGENCE,
+    REPLAY_UNVERIFIED,
+    RNG_DIVERGENCE,
+)
+from .comparing import ComponentResult, StepResult
+from .result import Divergence
+
+__all__ = ["divergence_issue", "replay_issues"]
+
+_MANY = 3
+_DATA = ("loader", "data", "batch")
+
+
+def replay_issues(
+    steps: tuple[StepResult, ...],
+    found: Divergence | None,
+    environment: tuple[Difference, ...],
+    reasons: tuple[str, ...],
+) -> Iterator[Issue]:
+    """Yield the issues of a replay.
+
+    Args:
+        steps: what was compared.
+        found: the first difference.
+        environment: settings that differ.
+        reasons: what else is known to break bit-exactness.
+    """
+    breaking = [one for one in environment if one.breaks]
+    if found is not None and breaking:
+        yield _environment_issue(breaking, found)
+        yield from environment_issues(tuple(one for one in environment if not one.breaks))
+    else:
+        yield from environment_issues(environment)
+    if found is not None and not breaking:
+        yield divergence_issue(_component(steps, found), found, reasons)
+    elif found is None and reasons:
+        yield REPLAY_UNVERIFIED.issue(
+            f"Not everything was compared: {'; '.join(reasons)}.", reasons=len(reasons)
+        )
+    yield from _unverified(steps)
+
+
+def divergence_issue(
+    part: ComponentResult | None, found: Divergence, reasons: tuple[str, ...]
+) -> Issue:
+    """Return the issue about the first difference."""
+    where = _place(found)
+    since = "" if found.since is None else f" (it may have begun at step {found.since})"
+    because = f" Known to matter: {'; '.join(reasons)}." if reasons else ""
+    trace = f" It begins in {found.place}." if found.place is not None else ""
+    values = ""
+    if part is not None and part.recorded and len(part.recorded) < 40:
+        values = f": recorded {part.recorded}, replayed {part.replayed}"
+    names = f" ({_listed(found.names)})" if found.names else ""
+    rule = REPLAY_DIVERGENCE
+    if found.component in _DATA:
+        rule = LOADER_STATE_MISMATCH
+    elif found.component == "rng":
+        rule = RNG_DIVERGENCE
+    return rule.issue(
+        f"Step {found.step} differs from its record first in the {found.component}{names}{values}"
+        f"{since}.{trace}{because}",
+        step=found.step,
+        where=where,
+        component=found.component,
+        differing=len(found.names),
+    )
+
+
+def _environment_issue(breaking: list[Difference], found: Divergence) -> Issue:
+    names = ", ".join(one.name for one in breaking)
+    told = "; ".join(f"{one} ({one.why})" for one in breaking)
+    return ENVIRONMENT_DIFFERS.issue(
+        f"Bit-exact steps cannot be expected here: {told}. The first difference is at step "
+        f"{found.step}, in the {found.component}; it proves nothing about the run. To get it "
+        f"back: {'; '.join(one.restore for one in breaking)}.",
+        step=found.step,
+        severity=Severity.HIGH,
+        settings=names,
+        component=found.component,
+    )
+
+
+def _unverified(steps: tuple[StepResult, ...]) -> Iterator[Issue]:
+    unknown = [one for one in steps if one.status == "UNVERIFIED"]
+    if unknown:
+        reasons = dict.fromkeys(
+            f"{part.component}: {part.reason}"
+            for one in unknown
+            for part in one.components
+            if part.reason
+        )
+        yield REPLAY_UNVERIFIED.issue(
+            f"{len(unknown)} of {len(steps)} steps could not be compared, the first is step "
+            f"{unknown[0].step}: {'; '.join(reasons) or 'nothing of them was recorded'}.",
+            step=unknown[0].step,
+            unverified=len(unknown),
+        )
+
+
+def _component(steps: tuple[StepResult, ...], found: Divergence) -> ComponentResult | None:
+    return next((one.first for one in steps if one.step == found.step and one.first), None)
+
+
+def _place(found: Divergence) -> Location | None:
+    parameter = found.names[0] if found.names and found.component != "rng" else None
+    if found.module:
+        return Location(module=found.module, parameter=parameter)
+    return None if parameter is None else Location(parameter=parameter)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = len(names) - _MANY
+    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""The folder of a captured run: one checksummed log per rank, and checkpoints."""
