@@ -1,0 +1,175 @@
+"""Hypotheses about what made a run fail: a root, its chain, what speaks for and against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nabla_core.issue import Location
+from nabla_core.report import Cause
+from nabla_core.severity import Severity
+
+from .links import Link, Links
+from .mechanisms import test_of
+from .rules import PROPAGATION, ROOT_CAUSE
+from .transitions import Transition
+
+__all__ = ["Hypothesis", "hypotheses_in"]
+
+_BY_FAMILY = {"AUD": 1.0, "NUM": 1.0, "CAU": 0.9, "RUN": 0.8, "GEO": 0.8, "CON": 0.5}
+_BY_SEVERITY = {
+    Severity.CRITICAL: 1.0,
+    Severity.HIGH: 1.0,
+    Severity.MEDIUM: 0.9,
+    Severity.LOW: 0.7,
+    Severity.INFO: 0.5,
+}
+_ALONE = 0.7
+_MOST_EFFECTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """What may be the root cause.
+
+    Attributes:
+        root: where it began.
+        chain: the root and everything that followed from it, in causal order.
+        links: the mechanism by which each one followed, in the same order; the root has none.
+        score: 0 to 1, to rank hypotheses; no probability.
+        supports: what speaks for it, one sentence each.
+        contradicts: what speaks against it, one sentence each.
+        tests: what would confirm it.
+    """
+
+    root: Transition
+    chain: tuple[Transition, ...]
+    links: tuple[str, ...]
+    score: float
+    supports: tuple[str, ...]
+    contradicts: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """The hypothesis in one sentence."""
+        root = self.root
+        text = f"{_words(root.failure)} began{root.place} ({root.rule}, score {self.score:.2f})"
+        effects = list(dict.fromkeys(_words(effect.failure) for effect in self.chain[1:]))
+        effects = [effect for effect in effects if effect != _words(root.failure)]
+        if effects:
+            text += f" and led to {', '.join(effects[:_MOST_EFFECTS])}"
+        passed_on = len({effect.layer for effect in self.chain[1:] if effect.layer} - {root.layer})
+        if passed_on:
+            text += f"; {passed_on} other layer{'' if passed_on == 1 else 's'} took part"
+        return f"{text[0].upper()}{text[1:]}."
+
+    def __str__(self) -> str:
+        return self.description
+
+    def concerns(self, name: str) -> bool:
+        """Whether a kind or a failure is part of the chain."""
+        return any(name in (link.kind, link.failure) for link in self.chain)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-safe mapping."""
+        return {
+            "description": self.description,
+            "score": self.score,
+            "root": self.root.to_dict(),
+            "chain": [transition.to_dict() for transition in self.chain],
+            "links": list(self.links),
+            "supports": list(self.supports),
+            "contradicts": list(self.contradicts),
+            "tests": list(self.tests),
+        }
+
+    def cause(self) -> Cause:
+        """Return it as a part of a report."""
+        root = self.root
+        prints = [print for transition in self.chain for print in transition.fingerprints]
+        return Cause(
+            rule=PROPAGATION.id if root.rule == PROPAGATION.id else ROOT_CAUSE.id,
+            chain=tuple(dict.fromkeys(prints)),
+            score=self.score,
+            statement=self.description,
+            tests=self.tests,
+            where=Location(module=root.layer) if root.layer else None,
+            step=root.first_step,
+            supports=self.supports,
+            contradicts=self.contradicts,
+        )
+
+
+def hypotheses_in(links: Links) -> list[Hypothesis]:
+    """Return the hypotheses, the most likely one first.
+
+    What the ranges of the layers show counts only as far as a finding followed from it.
+    """
+    weights = [_weight(transition) for transition in links.transitions]
+    total = sum(weights) or 1.0
+    found = []
+    for root in links.roots:
+        family = links.family(root)
+        if any(links.transitions[place].rule != PROPAGATION.id for place in family):
+            explained = sum(weights[place] for place in family) / total
+            found.append(_hypothesis(links, family, explained))
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+def _weight(transition: Transition) -> float:
+    return 0.0 if transition.rule == PROPAGATION.id else _BY_SEVERITY[transition.severity]
+
+
+def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis:
+    chain = tuple(links.transitions[place] for place in family)
+    root = chain[0]
+    parents = [links.parents[place] for place in family[1:]]
+    return Hypothesis(
+        root=root,
+        chain=chain,
+        links=tuple(parent.why for parent in parents),
+        score=round(_certainty(root) * (_ALONE + (1.0 - _ALONE) * explained), 3),
+        supports=_supports(links, root, parents),
+        contradicts=_contradicts(links, family),
+        tests=_tests(root),
+    )
+
+
+def _certainty(root: Transition) -> float:
+    if root.rule == PROPAGATION.id:
+        return root.confidence
+    return root.confidence * _BY_FAMILY.get(root.rule[:3], 0.6) * _BY_SEVERITY[root.severity]
+
+
+def _supports(links: Links, root: Transition, parents: list[Link]) -> tuple[str, ...]:
+    lines = [root.text]
+    for parent in parents:
+        cause, effect = links.transitions[parent.cause], links.transitions[parent.effect]
+        lines.append(
+            f"{_words(effect.failure)}{effect.place} ({effect.rule}) followed from "
+            f"{_words(cause.failure)}{cause.place}: {parent.why}."
+        )
+    return tuple(lines)
+
+
+def _contradicts(links: Links, family: list[int]) -> tuple[str, ...]:
+    root = links.transitions[family[0]]
+    lines = []
+    for place, other in enumerate(links.transitions):
+        if place in family or other.rule == PROPAGATION.id:
+            continue
+        when = "earlier" if other.first_step < root.first_step else "too"
+        lines.append(
+            f"{_words(other.failure)}{other.place} ({other.rule}) was seen {when}, and no known "
+            "mechanism leads to it from here."
+        )
+    return tuple(lines)
+
+
+def _tests(root: Transition) -> tuple[str, ...]:
+    text = test_of(root)
+    return (f"{text[0].upper()}{text[1:]}.",)
+
+
+def _words(failure: str) -> str:
+    return failure.replace("_", " ")

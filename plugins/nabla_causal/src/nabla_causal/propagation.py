@@ -1,0 +1,138 @@
+"""How a change of scale, a zero or a NaN went through the layers of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nabla_core.severity import Severity
+
+from .frames import OUTPUTS, Frames
+from .meaning import Stage
+from .onsets import Onset, onsets
+from .rules import PROPAGATION
+from .transitions import Transition
+
+__all__ = ["Propagation", "propagation_of"]
+
+_OF_ITSELF = 1.0
+_FEWEST = 3
+_SHARE = 0.2
+
+_FAILURE = {
+    ("outputs", "exploding"): ("activation_regime", "exploding_activations"),
+    ("outputs", "shrinking"): ("activation_regime", "shrinking_activations"),
+    ("outputs", "zero"): ("activation_regime", "dead_neurons"),
+    ("outputs", "non-finite"): ("activation_regime", "non_finite"),
+    ("gradients", "exploding"): ("gradient_health", "exploding_gradients"),
+    ("gradients", "shrinking"): ("gradient_health", "vanishing_gradients"),
+    ("gradients", "zero"): ("gradient_health", "vanishing_gradients"),
+    ("gradients", "non-finite"): ("gradient_health", "non_finite"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propagation:
+    """What the ranges of the layers show of one incident.
+
+    Attributes:
+        layout: names of the layers, in the order in which they run.
+        onsets: when each layer left its scale, in causal order.
+        spread: whether many layers changed at once, each of itself: the step before changed them.
+    """
+
+    layout: tuple[str, ...]
+    onsets: tuple[Onset, ...]
+    spread: bool
+
+    def transitions(self) -> list[Transition]:
+        """Return one transition for each layer that changed, the origin first."""
+        last = max((onset.step for onset in self.onsets), default=0)
+        found = [self._transition(onset, last) for onset in self.onsets]
+        if self.spread:
+            found.insert(0, self._by_the_step(last))
+        return found
+
+    # ------------------------------------------------------------------ private
+    def _transition(self, onset: Onset, last: int) -> Transition:
+        kind, failure = _FAILURE[onset.quantity, onset.state]
+        forward = onset.quantity == OUTPUTS
+        return Transition(
+            kind=kind,
+            failure=failure,
+            from_state="normal",
+            to_state="dead" if onset.state == "zero" and forward else onset.state,
+            layer=self.layout[onset.layer],
+            first_step=onset.step,
+            last_step=last,
+            stage=Stage.FORWARD if forward else Stage.BACKWARD,
+            confidence=0.9,
+            severity=Severity.INFO,
+            rule=PROPAGATION.id,
+            text=self._text(onset),
+        )
+
+    def _by_the_step(self, last: int) -> Transition:
+        first = self.onsets[0]
+        changed = sum(onset.step == first.step for onset in self.onsets)
+        return Transition(
+            kind="optimizer_stability",
+            failure="step_too_large",
+            from_state="normal",
+            to_state="too-large",
+            layer="",
+            first_step=max(0, first.step - 1),
+            last_step=last,
+            stage=Stage.OPTIMIZER,
+            confidence=0.8,
+            severity=Severity.INFO,
+            rule=PROPAGATION.id,
+            text=f"{changed} of {len(self.layout)} layers changed their scale in step "
+            f"{first.step}, each of itself: the optimizer step before it changed all weights.",
+        )
+
+    def _text(self, onset: Onset) -> str:
+        what = f"the {onset.quantity} of {self.layout[onset.layer]}"
+        if onset.state == "non-finite":
+            return f"In step {onset.step} {what} are not finite."
+        if onset.state == "zero":
+            since = f", usually up to {onset.before:.3g}" if onset.before else " from the start"
+            return f"From step {onset.step} on {what} are exactly zero{since}."
+        times = f"{2.0 ** abs(onset.octaves):.3g} times"
+        word = "larger" if onset.octaves > 0 else "smaller"
+        return (
+            f"In step {onset.step} {what} reach {onset.after:.3g}, {times} {word} than usual "
+            f"({onset.before:.3g}; limit 8 times up, 64 times down)."
+        )
+
+
+def propagation_of(frames: Frames) -> Propagation | None:
+    """Return how a change went through the layers, or ``None`` when no layer changed.
+
+    Args:
+        frames: the steps up to the incident.
+    """
+    found = tuple(onsets(frames))
+    if not found:
+        return None
+    return Propagation(layout=frames.layout, onsets=found, spread=_is_spread(found, frames))
+
+
+def _is_spread(found: Sequence[Onset], frames: Frames) -> bool:
+    """Whether many layers changed of themselves in the first step, and not only the first one.
+
+    A layer that passes a change on changes as much as the one that ran before it.
+    """
+    first = found[0]
+    changes = {
+        onset.layer: abs(onset.octaves)
+        for onset in found
+        if (onset.quantity, onset.step) == (OUTPUTS, first.step) and math.isfinite(onset.octaves)
+    }
+    if first.layer not in changes:
+        return False
+    of_themselves = sum(
+        octaves - changes.get(layer - 1, 0.0) > _OF_ITSELF for layer, octaves in changes.items()
+    )
+    return of_themselves > max(_FEWEST, _SHARE * len(frames.layout))

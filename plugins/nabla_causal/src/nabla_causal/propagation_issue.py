@@ -1,0 +1,100 @@
+"""A propagation as an issue, so that a stored report explains as well as a live session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nabla_core.issue import Issue, Location
+
+from .onsets import Onset, Quantity, State
+from .propagation import Propagation
+from .rules import PROPAGATION
+
+__all__ = ["issue_of", "layer_order", "propagation_in"]
+
+_MOST = 64
+_STATES: dict[str, State] = {
+    "exploding": "exploding",
+    "shrinking": "shrinking",
+    "zero": "zero",
+    "non-finite": "non-finite",
+}
+_QUANTITIES: dict[str, Quantity] = {"outputs": "outputs", "gradients": "gradients"}
+
+
+def issue_of(found: Propagation) -> Issue:
+    """Return the issue that says how a change went through the layers."""
+    origin = found.onsets[0]
+    layers = len({onset.layer for onset in found.onsets})
+    began = (
+        f"{layers} of {len(found.layout)} layers changed their scale in step {origin.step}, each "
+        "of itself"
+        if found.spread
+        else f"It began in {found.layout[origin.layer]} in step {origin.step} and reached "
+        f"{layers} of {len(found.layout)} layers"
+    )
+    return PROPAGATION.issue(
+        f"{began}: {found.transitions()[0].text}",
+        step=origin.step,
+        where=None if found.spread else Location(module=found.layout[origin.layer]),
+        confidence=0.9,
+        layers=layers,
+        all_layers=len(found.layout),
+        spread=found.spread,
+        path="; ".join(_entry(found, onset) for onset in found.onsets[:_MOST]),
+    )
+
+
+def propagation_in(issue: Issue) -> Propagation | None:
+    """Read an issue of :func:`issue_of` back; ``None`` where it holds nothing of the kind."""
+    entries = str(issue.evidence.get("path", "")).split("; ")
+    size = issue.evidence.get("all_layers", 0)
+    onsets: list[Onset] = []
+    layout = [""] * (int(size) if isinstance(size, (int, float)) and 0 < size <= 4096 else 0)
+    for entry in entries:
+        onset = _onset(entry, layout)
+        if onset is not None:
+            onsets.append(onset)
+    if not onsets:
+        return None
+    return Propagation(
+        layout=tuple(layout), onsets=tuple(onsets), spread=bool(issue.evidence.get("spread"))
+    )
+
+
+def _entry(found: Propagation, onset: Onset) -> str:
+    name = "_".join(found.layout[onset.layer].replace(";", "_").split()) or "-"
+    return (
+        f"{onset.step} {onset.layer} {name} {onset.quantity} {onset.state} "
+        f"{onset.before:.6g} {onset.after:.6g}"
+    )
+
+
+def _onset(entry: str, layout: list[str]) -> Onset | None:
+    try:
+        step, layer, name, quantity, state, before, after = entry.split(" ")
+        place, low, high = int(layer), float(before), float(after)
+        layout[place] = name
+        finite = 0.0 < high < math.inf and 0.0 < low < math.inf
+        return Onset(
+            layer=place,
+            quantity=_QUANTITIES[quantity],
+            state=_STATES[state],
+            step=int(step),
+            before=low,
+            after=high,
+            octaves=math.log2(high / low) if finite else math.inf,
+        )
+    except (ValueError, KeyError, IndexError):
+        return None  # a stored report is hostile input; what is no entry is passed over
+
+
+def layer_order(found: Sequence[Propagation]) -> dict[str, int]:
+    """Return the places of the layers, as far as propagations name them."""
+    order: dict[str, int] = {}
+    for propagation in found:
+        for place, name in enumerate(propagation.layout):
+            if name:
+                order.setdefault(name, place)
+    return order

@@ -1,0 +1,155 @@
+"""Semantic transitions: from which state to which one, where, when, and how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from nabla_core.issue import Issue
+from nabla_core.severity import Severity
+
+from .meaning import Stage, meaning_of
+
+__all__ = ["Transition", "collapse", "of_issues"]
+
+_NO_FAULTS_OF_A_RUN = ("NAB", "CHK", "CAU", "PRC", "REP2", "REP3")
+"""The tool, operators, causes, an audit of dtypes, stored files, answers of a search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Something in a run changed its state.
+
+    Attributes:
+        kind: e.g. ``"gradient_health"``; see :data:`.meaning.KINDS`.
+        failure: e.g. ``"vanishing_gradients"``; see :data:`.meaning.FAILURES`.
+        from_state: state before.
+        to_state: state after.
+        layer: module or parameter; empty when it concerns the whole run.
+        first_step: 0-based optimizer step at which it was first seen.
+        last_step: step at which it was last seen.
+        stage: where in a step.
+        confidence: 0 to 1; 1 for an exact fact.
+        severity: of the finding.
+        rule: ID of the rule that found it; ``CAU102`` when the ranges of the layers show it.
+        text: the finding in one sentence.
+        fingerprints: of the issues behind it, if any.
+    """
+
+    kind: str
+    failure: str
+    from_state: str
+    to_state: str
+    layer: str
+    first_step: int
+    last_step: int
+    stage: Stage
+    confidence: float
+    severity: Severity
+    rule: str
+    text: str
+    fingerprints: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The layer and the step, for a sentence."""
+        layer = f" in {self.layer}" if self.layer else ""
+        return f"{layer} at step {self.first_step}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-safe mapping."""
+        return {
+            "kind": self.kind,
+            "failure": self.failure,
+            "from_state": self.from_state,
+            "to_state": self.to_state,
+            "layer": self.layer,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "stage": self.stage.name.lower(),
+            "confidence": self.confidence,
+            "severity": self.severity.label,
+            "rule": self.rule,
+            "text": self.text,
+            "fingerprints": list(self.fingerprints),
+        }
+
+    def __str__(self) -> str:
+        steps = f"step {self.first_step}"
+        if self.last_step > self.first_step:
+            steps = f"steps {self.first_step} to {self.last_step}"
+        layer = f" {self.layer}" if self.layer else ""
+        return f"{steps}:{layer} {self.kind} {self.from_state} -> {self.to_state} ({self.rule})"
+
+
+def of_issues(issues: Iterable[Issue]) -> list[Transition]:
+    """Return what the issues say, in the order of time; those about the tool itself are left out.
+
+    A finding that another rule marked as its consequence is kept: it belongs to the chain.
+    """
+    found = [_of(issue) for issue in issues if _counts(issue)]
+    return sorted(found, key=lambda transition: (transition.first_step, transition.stage))
+
+
+def collapse(transitions: Sequence[Transition]) -> list[Transition]:
+    """Join transitions of the same layer and kind into the same state whose steps touch.
+
+    Two that lie further apart than the first one lasted, and than ten steps, stay apart.
+    """
+    joined: list[Transition] = []
+    latest: dict[tuple[str, str, str], int] = {}
+    for transition in transitions:
+        key = (transition.layer, transition.kind, transition.to_state)
+        place = latest.get(key)
+        if place is not None and _touch(joined[place], transition):
+            joined[place] = _join(joined[place], transition)
+        else:
+            latest[key] = len(joined)
+            joined.append(transition)
+    return joined
+
+
+def _counts(issue: Issue) -> bool:
+    about_tool = issue.rule.startswith(_NO_FAULTS_OF_A_RUN) or issue.rule[3:4] == "9"
+    return not about_tool and (issue.severity > Severity.INFO or bool(issue.related))
+
+
+def _of(issue: Issue) -> Transition:
+    meaning = meaning_of(issue.rule)
+    step = max(0, issue.step or 0)
+    return Transition(
+        kind=meaning.kind,
+        failure=meaning.failure,
+        from_state="normal",
+        to_state=meaning.state,
+        layer=_layer(issue),
+        first_step=step,
+        last_step=max(step, issue.last_step or step),
+        stage=meaning.stage,
+        confidence=issue.confidence,
+        severity=issue.severity,
+        rule=issue.rule,
+        text=issue.message,
+        fingerprints=(issue.fingerprint,),
+    )
+
+
+def _layer(issue: Issue) -> str:
+    if issue.where is None:
+        return ""
+    return issue.where.module or (issue.where.parameter or "").rpartition(".")[0]
+
+
+def _touch(one: Transition, other: Transition) -> bool:
+    gap = other.first_step - one.last_step
+    return gap <= max(10, one.last_step - one.first_step)
+
+
+def _join(one: Transition, other: Transition) -> Transition:
+    return replace(
+        one,
+        last_step=max(one.last_step, other.last_step),
+        confidence=max(one.confidence, other.confidence),
+        severity=max(one.severity, other.severity),
+        fingerprints=tuple(dict.fromkeys((*one.fingerprints, *other.fingerprints))),
+    )

@@ -1,0 +1,88 @@
+"""A callback for the Trainer of transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transformers import TrainerCallback
+
+from nabla_core.integrations import Attachment
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from nabla_core.issue import Issue
+    from nabla_core.report import Report
+
+__all__ = ["NablaCallback", "hf"]
+
+
+class NablaCallback(TrainerCallback):  # type: ignore[misc]
+    """Watches ``Trainer.train`` from its beginning to its end.
+
+    Losses, gradients, updates and layers are measured in the training itself, before the optimizer
+    acts; what the trainer logs from its evaluations is judged besides. A training that is resumed
+    is judged from there on, and what its ``trainer_state.json`` logged before is judged as a log.
+
+    Args:
+        options: arguments of ``nabla.watch``, e.g. ``hints``, ``mute``, ``on_alert``, ``quiet``.
+    """
+
+    def __init__(self, **options: object) -> None:
+        self._attachment = Attachment(options)
+
+    @property
+    def issues(self) -> tuple[Issue, ...]:
+        """Distinct issues so far."""
+        return self._attachment.issues
+
+    @property
+    def report(self) -> Report | None:
+        """The report of the last training; ``None`` before its end."""
+        return self._attachment.report
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Module | None = None,
+        **rest: object,
+    ) -> None:
+        """Begin to watch the model that is trained."""
+        if model is not None:
+            self._attachment.start(model)
+        for entry in state.log_history:  # of the training that is resumed
+            self._attachment.row(int(entry.get("step", 0)), _evaluation(entry))
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, object] | None = None,
+        **rest: object,
+    ) -> None:
+        """Judge what only the trainer knows."""
+        self._attachment.row(state.global_step, _evaluation(logs or {}))
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **rest: object,
+    ) -> None:
+        """Judge the whole training."""
+        self._attachment.finish()
+
+
+def hf(**options: object) -> NablaCallback:
+    """Return a callback: ``Trainer(..., callbacks=[nabla.integrations.hf()])``."""
+    return NablaCallback(**options)
+
+
+def _evaluation(logs: dict[str, object]) -> dict[str, object]:
+    """The loss of an evaluation; the training loss that is logged is a mean over several steps."""
+    return {"val_loss": logs["eval_loss"]} if "eval_loss" in logs else {}

@@ -1,0 +1,19 @@
+"""Hook implementations of nabla-hf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nabla_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from nabla_core.declarations import Adapter
+
+
+@hookimpl
+def nabla_adapters() -> Iterable[Adapter]:
+    """Declare ``nabla.integrations.hf``."""
+    from .declared import ADAPTERS
+
+    return ADAPTERS

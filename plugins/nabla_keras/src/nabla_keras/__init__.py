@@ -1,0 +1,5 @@
+"""Watches model.fit of Keras with the torch backend."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

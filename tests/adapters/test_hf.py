@@ -1,0 +1,94 @@
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+import nabla
+
+
+class WithLoss(nn.Module):
+    """What the Trainer expects: a dictionary with the loss."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+        self.net = case.net
+
+    def forward(self, x, labels):
+        out = self.net(x)
+        return {"loss": self.case.loss(out, labels), "logits": out}
+
+
+@pytest.fixture
+def train(tmp_path):
+    def run(case, epochs=5, **changes):
+        rows = [{"x": x, "labels": y} for x, y in zip(case.x, case.y, strict=True)]
+        model = WithLoss(case)
+        optimizer = torch.optim.SGD(case.net.trained(), lr=case.net.rate)
+        callback = nabla.integrations.hf(quiet=True)
+        settings = {
+            "output_dir": str(tmp_path),
+            "per_device_train_batch_size": 16,
+            "num_train_epochs": epochs,
+            "lr_scheduler_type": "constant",
+            "max_grad_norm": 0.0,
+            "report_to": [],
+            "save_strategy": "no",
+            "eval_strategy": "epoch",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            **changes,
+        }
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(**settings),
+            train_dataset=rows,
+            eval_dataset=rows[:32],
+            optimizers=(optimizer, None),
+            callbacks=[callback],
+        )
+        trainer.train()
+        return callback, trainer
+
+    return run
+
+
+def test_the_verdict_is_that_of_the_plain_loop(case, by_hand, train, verdicts, fault, rule):
+    alone = verdicts(by_hand(case(fault)))
+    callback, _ = train(case(fault))
+
+    assert rule in alone
+    assert rule in verdicts(callback.report)
+
+
+def test_a_healthy_training_is_silent_and_unchanged(case, train, verdicts):
+    callback, watched = train(case("none"))
+    _, again = train(case("none"))
+
+    assert verdicts(callback.report) == set()
+    assert callback.report.run.steps == 50
+    pairs = zip(watched.model.parameters(), again.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_a_resumed_training_is_watched_from_there_on(case, train, tmp_path):
+    _, trainer = train(case("none"), epochs=1, save_strategy="epoch")
+    callback = nabla.integrations.hf(quiet=True)
+    trainer.add_callback(callback)
+    trainer.args.num_train_epochs = 3
+
+    trainer.train(resume_from_checkpoint=True)
+
+    assert callback.report.run.steps == 20
+    assert callback.report.passed
+
+
+def test_the_training_that_is_watched_can_be_asked(case):
+    callback = nabla.integrations.hf(quiet=True)
+
+    assert callback.issues == ()
+    assert callback.report is None

@@ -1,0 +1,173 @@
+import json
+
+import pytest
+
+from nabla_causal import explain
+from nabla_causal.meaning import FAILURES, KINDS
+from nabla_causal.mechanisms import LEADS_TO
+from nabla_causal.propagation import propagation_of
+from nabla_causal.propagation_issue import issue_of, propagation_in
+from nabla_core.errors import ReportFormatError, UsageError
+from nabla_core.report import Report
+from nabla_core.reporters.json import render
+from nabla_core.reporters.style import Style
+from nabla_core.severity import Severity
+
+
+def rules(hypothesis):
+    return [transition.rule for transition in hypothesis.chain]
+
+
+def test_nothing_found_explains_nothing():
+    explanation = explain([])
+
+    assert not explanation
+    assert explanation.best is None
+    assert "nothing to explain" in explanation.format()
+
+
+@pytest.mark.parametrize(
+    ("cause", "effects"),
+    [
+        ("RUN204", ["RUN401", "RUN105", "RUN301"]),
+        ("RUN501", ["RUN104", "RUN301"]),
+        ("AUD102", ["RUN303", "RUN105"]),
+        ("RUN402", ["RUN302", "RUN107"]),
+        ("RUN403", ["NUM101", "RUN105"]),
+    ],
+)
+def test_symptoms_do_not_outrank_their_cause(finding, cause, effects):
+    issues = [finding(rule, step=30 + number) for number, rule in enumerate(effects)]
+
+    explanation = explain([*issues, finding(cause, step=29)])
+
+    assert explanation.best.root.rule == cause
+    assert set(rules(explanation.best)) == {cause, *effects}
+    assert len(explanation.hypotheses) == 1
+
+
+def test_what_began_long_after_is_no_cause(finding):
+    explanation = explain([finding("RUN204", step=300), finding("NUM101", step=100)])
+
+    assert [hypothesis.root.rule for hypothesis in explanation.hypotheses] == ["NUM101", "RUN204"]
+
+
+def test_a_known_consequence_stays_one(finding):
+    from dataclasses import replace
+
+    cause = finding("RUN507", step=50)
+    effect = replace(
+        finding("RUN401", step=10, severity=Severity.INFO), related=(cause.fingerprint,)
+    )
+
+    assert rules(explain([effect, cause]).best) == ["RUN507", "RUN401"]
+
+
+def test_two_causes_stand_side_by_side_and_speak_against_each_other(finding):
+    explanation = explain([finding("AUD401", step=0), finding("RUN408", step=2, layer="head")])
+
+    assert len(explanation.hypotheses) == 2
+    assert "RUN408" in explanation.best.contradicts[0]
+    assert len(explanation.couplings()) == 1
+    assert explanation.couplings(window=1) == ()
+    assert {cause.rule for cause in explanation.causes()} == {"CAU101", "CAU103"}
+
+
+def test_a_finding_gets_the_layer_in_which_it_began(finding, frames):
+    changed = {(step, layer): 1e9 for step in (20, 21) for layer in (2, 3, 4)}
+    shown = issue_of(propagation_of(frames(5, 22, outputs=changed)))
+
+    explanation = explain([finding("RUN105", step=21), shown])
+
+    best = explanation.best
+    assert (best.root.layer, best.root.first_step) == ("body.2", 20)
+    assert [step.layer for step in explanation.chain("optimizer_instability")][:1] == ["body.2"]
+    assert "body.2" in best.description
+    assert best.cause().rule == "CAU102"
+    assert best.cause().where.module == "body.2"
+
+
+def test_ranges_alone_accuse_nobody(frames):
+    shown = issue_of(propagation_of(frames(5, 22, outputs={(20, 2): 1e9})))
+
+    assert not explain([shown])
+
+
+def test_a_propagation_survives_a_report(frames):
+    changed = {(step, layer): 1e9 for step in (20, 21) for layer in (2, 3, 4)}
+    found = propagation_of(frames(5, 22, outputs=changed, gradients={(21, 1): 0.0}))
+
+    back = propagation_in(issue_of(found))
+
+    assert [onset.order for onset in back.onsets] == [onset.order for onset in found.onsets]
+    assert [step.failure for step in back.transitions()] == [
+        step.failure for step in found.transitions()
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "x", "1 2 3", "1 9999999999 a outputs zero 0 0", "a" * 9999])
+def test_a_damaged_path_is_passed_over(frames, path):
+    from dataclasses import replace
+
+    issue = issue_of(propagation_of(frames(5, 22, outputs={(20, 2): 1e9})))
+
+    assert propagation_in(replace(issue, evidence={**issue.evidence, "path": path})) is None
+
+
+def test_a_stored_report_explains_as_the_live_one(finding, tmp_path):
+    issues = (finding("RUN204", step=3), finding("RUN105", step=9))
+    path = tmp_path / "report.json"
+    path.write_text(render(Report(issues=issues), Style()))
+
+    assert explain(path).to_dict() == explain(issues).to_dict()
+
+
+def test_hypotheses_of_one_kind(finding):
+    issues = [finding("RUN402", step=0), finding("RUN302", step=5), finding("RUN108", step=0)]
+
+    assert [h.root.rule for h in explain(issues, "gradient_health").hypotheses] == ["RUN402"]
+    assert [step.rule for step in explain(issues).chain("vanishing_gradients")] == [
+        "RUN402",
+        "RUN302",
+    ]
+    with pytest.raises(UsageError, match="choose from"):
+        explain(issues, "bad_luck")
+
+
+def test_what_cannot_be_explained_is_said(tmp_path):
+    with pytest.raises(UsageError, match="needs a monitor"):
+        explain(3)
+    with pytest.raises(UsageError, match="needs a monitor"):
+        explain([3])
+    (tmp_path / "x.json").write_text("[")
+    with pytest.raises(ReportFormatError):
+        explain(tmp_path / "x.json")
+
+
+def test_the_timeline_joins_what_touches(finding):
+    issues = [finding("RUN301", step=step, layer=f"{step}") for step in (3, 4)]
+    issues += [finding("RUN103", step=7)]
+
+    timeline = explain(issues).timeline()
+
+    assert [transition.first_step for transition in timeline] == [3, 4, 7]
+
+
+def test_names_cannot_steer_the_diagram(finding):
+    issues = [
+        finding("RUN401", step=0, layer='a"] --> evil[<script>alert(1)</script>]\n click x'),
+        finding("RUN107", step=0),
+    ]
+
+    text = explain(issues).to_mermaid()
+
+    assert "<script>" not in text
+    assert text.count("\n") == 4
+    assert json.dumps(explain(issues).to_dict())
+
+
+def test_the_tables_use_names_that_exist():
+    for cause, (effects, why) in LEADS_TO.items():
+        assert {cause, *effects.split()} <= set(FAILURES) | {"shrinking_activations"}
+        assert why
+    assert "gradient_health" in KINDS
