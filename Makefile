@@ -19,7 +19,7 @@ COVERAGE_FLOOR := 90
 EXTRAS := all
 DEMO := .nabla/demo
 
-PLUGINS := audit diagnose causal contracts precision report hf lightning keras
+PLUGINS := audit diagnose causal contracts precision report trackers hf lightning keras
 DISTRIBUTIONS := nabla_core nabla_check nabla_guard nabla_trace nabla_replay \
     $(PLUGINS:%=plugins/nabla_%) .
 BUILD_TOOLS := hatchling editables
@@ -41,6 +41,7 @@ folders_causal := plugins/nabla_causal
 folders_contracts := nabla_guard plugins/nabla_contracts
 folders_precision := plugins/nabla_precision
 folders_report := plugins/nabla_report
+folders_trackers := plugins/nabla_trackers
 adapters := plugins/nabla_hf plugins/nabla_lightning plugins/nabla_keras
 folders_hf := $(folders_guard) plugins/nabla_hf
 folders_lightning := $(folders_guard) plugins/nabla_lightning

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import keras as framework
-
 from nabla_core.errors import UsageError
 from nabla_core.integrations import Attachment
 
-from .stepping import AsTorchOptimizer
+try:
+    import keras as framework
+
+    from .stepping import AsTorchOptimizer
+except ModuleNotFoundError as error:  # Keras imports the framework of its backend at once
+    raise UsageError(
+        f"integrations.keras(): Keras cannot be imported ({error}); set KERAS_BACKEND=torch before"
+    ) from error
 
 if TYPE_CHECKING:
     from nabla_core.issue import Issue
