@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..issue import Issue, Quantity
 from ..report import Report
 from ..result import ResultMixin
+from ..severity import Severity
 from .style import Style, printable, without_commands
 
 __all__ = ["issue_lines", "one_line", "render", "render_result"]
@@ -54,6 +55,13 @@ def issue_lines(issue: Issue, style: Style) -> Iterator[str]:
     place = ", ".join(part for part in (str(issue.where or ""), _steps(issue)) if part)
     yield f"{style.severity(issue.severity)} {title}  {printable(place)}".rstrip()
     yield from _wrap("", printable(issue.message), style)
+    if issue.severity > Severity.INFO or style.verbose:
+        yield from _proof(issue, style)
+    yield from _wrap("more", printable(f"nabla rule {issue.rule}"), style)
+
+
+def _proof(issue: Issue, style: Style) -> Iterator[str]:
+    """Yield the numbers, what to try, and what is not shown; of plain information only with -v."""
     if issue.evidence:
         shown = "; ".join(f"{name} = {_value(value)}" for name, value in issue.evidence.items())
         yield from _wrap("measured", printable(shown), style)
@@ -63,7 +71,6 @@ def issue_lines(issue: Issue, style: Style) -> Iterator[str]:
         yield from _wrap("see again", printable(issue.reproduction.command), style)
     if issue.artifact:
         yield from _wrap("stored", printable(issue.artifact), style)
-    yield from _wrap("more", printable(f"nabla rule {issue.rule}"), style)
 
 
 def _wrap(label: str, text: str, style: Style) -> Iterator[str]:

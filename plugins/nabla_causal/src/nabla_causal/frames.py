@@ -49,6 +49,11 @@ class Frames:
     layout: tuple[str, ...]
     steps: tuple[Frame, ...]
 
+    @property
+    def from_the_start(self) -> bool:
+        """Whether the first step of the run is among them."""
+        return bool(self.steps) and self.steps[0].step == 0
+
     def history(self, quantity: str, layer: int) -> list[tuple[int, float]]:
         """Return the steps in which a layer was measured, with the magnitudes."""
         found = []

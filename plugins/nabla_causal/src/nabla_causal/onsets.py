@@ -59,15 +59,15 @@ def onsets(frames: Frames) -> list[Onset]:
 
     A layer has left it when its largest magnitude rose by a factor of 8 (fell by one of 64) and by
     six robust deviations over the median of up to 32 earlier steps, of which there are at least
-    four; when it became exactly zero; or when it is not finite. A layer that gives nothing but zero
-    in all of at least four steps has an onset in the first of them.
+    four; when it became exactly zero; or when it is not finite. A layer that never was anything
+    else has an onset in the first step, if that is the first of the run.
     """
     found = []
     quantities: tuple[Quantity, ...] = (OUTPUTS, GRADIENTS)
     for quantity in quantities:
         for layer in range(len(frames.layout)):
             onset = _onset(frames.history(quantity, layer), layer, quantity)
-            if onset is not None:
+            if onset is not None and (onset.before > 0.0 or frames.from_the_start):
                 found.append(onset)
     return sorted(found, key=lambda onset: onset.order)
 

@@ -46,6 +46,18 @@ class Propagation:
     onsets: tuple[Onset, ...]
     spread: bool
 
+    @property
+    def origin(self) -> str:
+        """Where it began: a layer, or what is computed between two layers and not seen."""
+        first = self.onsets[0]
+        layer = self.layout[first.layer]
+        before = first.layer - 1 if first.quantity == OUTPUTS else first.layer + 1
+        if not 0 <= before < len(self.layout) or not self.layout[before]:
+            return f"{layer} or in what it was given"
+        between = (self.layout[before], layer)
+        one, other = between if first.quantity == OUTPUTS else between[::-1]
+        return f"{layer}, or between {one} and {other}"
+
     def transitions(self) -> list[Transition]:
         """Return one transition for each layer that changed, the origin first."""
         last = max((onset.step for onset in self.onsets), default=0)

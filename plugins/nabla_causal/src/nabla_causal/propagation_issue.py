@@ -31,8 +31,8 @@ def issue_of(found: Propagation) -> Issue:
         f"{layers} of {len(found.layout)} layers changed their scale in step {origin.step}, each "
         "of itself"
         if found.spread
-        else f"It began in {found.layout[origin.layer]} in step {origin.step} and reached "
-        f"{layers} of {len(found.layout)} layers"
+        else f"It began in {found.origin} in step {origin.step} and reached {layers} of "
+        f"{len(found.layout)} layers"
     )
     return PROPAGATION.issue(
         f"{began}: {found.transitions()[0].text}",

@@ -9,6 +9,7 @@ from nabla_core.issue import Issue
 from nabla_core.severity import Severity
 
 from .meaning import Stage, meaning_of
+from .rules import PROPAGATION
 
 __all__ = ["Transition", "collapse", "of_issues"]
 
@@ -54,6 +55,8 @@ class Transition:
     def place(self) -> str:
         """The layer and the step, for a sentence."""
         layer = f" in {self.layer}" if self.layer else ""
+        if layer and self.rule == PROPAGATION.id:
+            layer += " or right before it"  # what runs between layers is not seen
         return f"{layer} at step {self.first_step}"
 
     def to_dict(self) -> dict[str, object]:

@@ -23,5 +23,5 @@ def nabla_rules() -> Iterable[Rule]:
 @hookimpl
 def nabla_commands() -> Iterable[Command]:
     """Declare ``nabla precision``."""
-    summary = "say which modules of a model may run in half precision"
+    summary = "Say which modules of a model may run in half precision."
     return [Command(name="precision", target="nabla_precision.cli:precision", summary=summary)]
