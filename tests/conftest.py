@@ -23,3 +23,12 @@ def _compiled_code_is_forgotten():
     if dynamo is not None and utils is not None and utils.counters["frames"]:
         dynamo.reset()
         utils.counters.clear()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_watches_any_more():
+    """A session that a test leaves open would hear what the tests after it do."""
+    yield
+    core = sys.modules.get("nabla_core.session")
+    if core is not None:
+        assert core.current_session() is None, "the test left a session open"

@@ -228,3 +228,14 @@ def test_finishers_judge_the_whole_run(host, rule):
     session.add_detector(Late(rule))
     assert [issue.message for issue in session.finish().issues] == ["at the end"]
     assert session.finish() is session.finish()
+
+
+def test_sessions_may_be_left_in_any_order(host):
+    one, other = fake_session(host), fake_session(host)
+    one.__enter__()
+    other.__enter__()
+
+    one.__exit__(None, None, None)
+    assert current_session() is other
+    other.__exit__(None, None, None)
+    assert current_session() is None

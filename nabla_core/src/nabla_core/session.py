@@ -108,7 +108,7 @@ class Session:
         self.undecided: dict[str, str] = {}
         self._listeners = Listeners(self)
         self._parent: Session | None = None
-        self._token: contextvars.Token[Session | None] | None = None
+        self._entered = False
         self._report: Report | None = None
 
     # ------------------------------------------------------------------ what is known
@@ -151,8 +151,8 @@ class Session:
 
     # ------------------------------------------------------------------ life
     def __enter__(self) -> Session:
-        self._parent = _CURRENT.get()
-        self._token = _CURRENT.set(self)
+        self._parent, self._entered = _CURRENT.get(), True
+        _CURRENT.set(self)
         return self
 
     def __exit__(
@@ -161,9 +161,11 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._token is not None:
-            _CURRENT.reset(self._token)
-            self._token = None
+        self._entered = False
+        around = _CURRENT.get()
+        while around is not None and not around._entered:  # not always left in reverse order
+            around = around._parent
+        _CURRENT.set(around)
 
     def connect(self, source: FactSource) -> None:
         """Say where the facts come from, and make the detectors of the selected rules.
