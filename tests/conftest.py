@@ -6,6 +6,22 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads only wait for each other
 
 
+@pytest.fixture(scope="session")
+def _installed_plugins():
+    from nabla_core.host import default_host
+
+    return default_host()
+
+
+@pytest.fixture(autouse=True)
+def _plugins_of_this_process(_installed_plugins):
+    """The command line makes the plugins that it was given those of the process."""
+    from nabla_core.host import use_host
+
+    yield
+    use_host(_installed_plugins)
+
+
 @pytest.fixture(autouse=True)
 def _rules_of_one_package(request, monkeypatch):
     """Tests of the instrument and of exact rules are not about whole runs; RUN rules are."""

@@ -71,10 +71,10 @@ def test_a_changed_bit_in_the_log_costs_one_record_and_is_told(store, place):
 def test_an_edited_loss_is_told(store):
     folder = store.run()
     text = store.log(folder).read_bytes()
-    edited = text.replace((0.25).hex().encode(), (0.125).hex().encode())
+    edited = text.replace(b'"0x1.5555555555555p-3"', b'"0x1.5555555555555p-4"')
     store.log(folder).write_bytes(edited)
 
-    assert text != edited and damage(folder) == [("corrupt", 1)]
+    assert text != edited and [kind for kind, _ in damage(folder)] == ["corrupt"]
 
 
 def test_deleted_records_are_told(store):
