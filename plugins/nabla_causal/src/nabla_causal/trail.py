@@ -65,6 +65,7 @@ class Trail:
         self._layers = source.layers  # the source lets go of them when watching ends
         self._found: list[Propagation] = []
         self._seen: set[tuple[str, int, str]] = set()
+        self._looked_at: int | None = None
         self._layers.keep(_STEPS)
         session.subscribe(self._look)
 
@@ -84,8 +85,11 @@ class Trail:
             self._note()
 
     def _note(self) -> None:
-        if len(self._found) >= _MOST_INCIDENTS:
+        """Look at the latest steps, once however many rules find something in one of them."""
+        step = self._session.last_step
+        if step == self._looked_at or len(self._found) >= _MOST_INCIDENTS:
             return
+        self._looked_at = step
         found = propagation_of(self._frames())
         if found is not None and self._is_new(found.layout, found.onsets[0]):
             self._found.append(found)

@@ -23,7 +23,7 @@ class NablaCallback(TrainerCallback):  # type: ignore[misc]
 
     Losses, gradients, updates and layers are measured in the training itself, before the optimizer
     acts; what the trainer logs from its evaluations is judged besides. A training that is resumed
-    is judged from there on, and what its ``trainer_state.json`` logged before is judged as a log.
+    is judged from there on, beside the evaluations that its ``trainer_state.json`` holds.
 
     Args:
         options: arguments of ``nabla.watch``, e.g. ``hints``, ``mute``, ``on_alert``, ``quiet``.
