@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import InputError
 
-__all__ = ["check_writable", "read_text", "write_text"]
+__all__ = ["check_writable", "read_text", "write_private_octets", "write_text"]
 
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -66,17 +66,33 @@ def write_text(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")  # a pipe or device cannot be replaced
             return
-        handle, partial = tempfile.mkstemp(prefix=".nabla-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.chmod(partial, 0o666 & ~_umask())
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        _replace(path, text.encode(), 0o666 & ~_umask())
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_private_octets(path: Path, octets: bytes) -> None:
+    """Write ``path`` at once, readable by its owner only.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        _replace(path, octets, 0o600)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _replace(path: Path, octets: bytes, mode: int) -> None:
+    handle, partial = tempfile.mkstemp(prefix=".nabla-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(octets)
+        os.chmod(partial, mode)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
 
 
 def _umask() -> int:

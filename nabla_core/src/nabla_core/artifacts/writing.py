@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InputError
-from ..files import write_text
+from ..files import write_private_octets, write_text
 from ..redaction import redact, redact_tree
 from .manifest import MANIFEST_NAME, ListedFile, Manifest
 
@@ -65,7 +63,7 @@ def write_artifact_folder(target: Path, content: ArtifactContent) -> Path:
     for name, text in content.texts.items():
         write_text(target / name, redact(text))
     for name, octets in content.tensors.items():
-        _write_octets(target / TENSOR_FOLDER / name, octets)
+        write_private_octets(target / TENSOR_FOLDER / name, octets)
     files = _listed(target)
     has_tensors = any(name.startswith(f"{TENSOR_FOLDER}/") for name in files)
     manifest = replace(content.about, files=files, raw_tensors=has_tensors)
@@ -87,18 +85,3 @@ def _entry(path: Path) -> ListedFile:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return ListedFile(sha256=hashlib.sha256(octets).hexdigest(), size_bytes=len(octets))
-
-
-def _write_octets(path: Path, octets: bytes) -> None:
-    """Write a file at once, readable by its owner only: it holds values of the user."""
-    try:
-        handle, partial = tempfile.mkstemp(prefix=".nabla-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(octets)
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
