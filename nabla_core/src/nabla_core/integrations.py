@@ -11,7 +11,7 @@ from .host import default_host
 from .issue import Issue
 from .report import Report
 
-__all__ = ["INTEGRATIONS", "Attachment", "Integrations"]
+__all__ = ["INTEGRATIONS", "Attached", "Attachment", "Integrations"]
 
 _KNOWN = ("hf", "lightning", "keras")
 
@@ -75,6 +75,28 @@ class Attachment:
             run, self._run = self._run, None
             self.report = run.finish()
         return self.report
+
+
+class Attached:
+    """What the callbacks of all frameworks share; it stands before the framework's own class.
+
+    Args:
+        options: arguments of ``nabla.watch`` besides the model and the optimizer.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__()
+        self.attachment = Attachment(options)
+
+    @property
+    def issues(self) -> tuple[Issue, ...]:
+        """Distinct issues so far."""
+        return self.attachment.issues
+
+    @property
+    def report(self) -> Report | None:
+        """The report of the last training; ``None`` before its end."""
+        return self.attachment.report
 
 
 class Integrations:

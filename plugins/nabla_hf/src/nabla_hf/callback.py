@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
-from nabla_core.integrations import Attachment
+from nabla_core.integrations import Attached
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from nabla_core.issue import Issue
-    from nabla_core.report import Report
 
 __all__ = ["NablaCallback", "hf"]
 
 
-class NablaCallback(TrainerCallback):  # type: ignore[misc]
+class NablaCallback(Attached, TrainerCallback):  # type: ignore[misc]
     """Watches ``Trainer.train`` from its beginning to its end.
 
     Losses, gradients, updates and layers are measured in the training itself, before the optimizer
@@ -30,17 +28,7 @@ class NablaCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, **options: object) -> None:
-        self._attachment = Attachment(options)
-
-    @property
-    def issues(self) -> tuple[Issue, ...]:
-        """Distinct issues so far."""
-        return self._attachment.issues
-
-    @property
-    def report(self) -> Report | None:
-        """The report of the last training; ``None`` before its end."""
-        return self._attachment.report
+        super().__init__(options)
 
     def on_train_begin(
         self,
@@ -52,9 +40,9 @@ class NablaCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Begin to watch the model that is trained."""
         if model is not None:
-            self._attachment.start(model)
+            self.attachment.start(model)
         for entry in state.log_history:  # of the training that is resumed
-            self._attachment.row(int(entry.get("step", 0)), _evaluation(entry))
+            self.attachment.row(int(entry.get("step", 0)), _evaluation(entry))
 
     def on_log(
         self,
@@ -65,7 +53,7 @@ class NablaCallback(TrainerCallback):  # type: ignore[misc]
         **rest: object,
     ) -> None:
         """Judge what only the trainer knows."""
-        self._attachment.row(state.global_step, _evaluation(logs or {}))
+        self.attachment.row(state.global_step, _evaluation(logs or {}))
 
     def on_train_end(
         self,
@@ -75,7 +63,7 @@ class NablaCallback(TrainerCallback):  # type: ignore[misc]
         **rest: object,
     ) -> None:
         """Judge the whole training."""
-        self._attachment.finish()
+        self.attachment.finish()
 
 
 def hf(**options: object) -> NablaCallback:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from nabla_core.errors import UsageError
-from nabla_core.integrations import Attachment
+from nabla_core.integrations import Attached
 
 try:
     import keras as framework
@@ -17,14 +16,10 @@ except ModuleNotFoundError as error:  # Keras imports the framework of its backe
         f"integrations.keras(): Keras cannot be imported ({error}); set KERAS_BACKEND=torch before"
     ) from error
 
-if TYPE_CHECKING:
-    from nabla_core.issue import Issue
-    from nabla_core.report import Report
-
 __all__ = ["NablaCallback", "keras"]
 
 
-class NablaCallback(framework.callbacks.Callback):  # type: ignore[misc]
+class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[misc]
     """Watches ``model.fit`` from its beginning to its end.
 
     Losses, gradients, updates and layers are measured in the training itself; what Keras shows
@@ -38,30 +33,19 @@ class NablaCallback(framework.callbacks.Callback):  # type: ignore[misc]
     """
 
     def __init__(self, **options: object) -> None:
-        super().__init__()
+        super().__init__(options)
         if framework.backend.backend() != "torch":
             raise UsageError(
                 f"integrations.keras(): Keras runs with {framework.backend.backend()}; set "
                 "KERAS_BACKEND=torch before Keras is imported"
             )
-        self._attachment = Attachment(options)
         self._optimizer: AsTorchOptimizer | None = None
         self._steps = 0
-
-    @property
-    def issues(self) -> tuple[Issue, ...]:
-        """Distinct issues so far."""
-        return self._attachment.issues
-
-    @property
-    def report(self) -> Report | None:
-        """The report of the last training; ``None`` before its end."""
-        return self._attachment.report
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin to watch the model that is trained."""
         self._optimizer = AsTorchOptimizer(self.model)
-        self._attachment.start(self.model, [self._optimizer])
+        self.attachment.start(self.model, [self._optimizer])
         self._steps = 0
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -70,14 +54,14 @@ class NablaCallback(framework.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Judge the validation loss."""
-        self._attachment.row(self._steps, {"val_loss": (logs or {}).get("val_loss")})
+        self.attachment.row(self._steps, {"val_loss": (logs or {}).get("val_loss")})
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Judge the whole training."""
         if self._optimizer is not None:
             self._optimizer.release()
             self._optimizer = None
-        self._attachment.finish()
+        self.attachment.finish()
 
 
 def keras(**options: object) -> NablaCallback:

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING
 
 from lightning.pytorch import Callback
 
-from nabla_core.integrations import Attachment
+from nabla_core.integrations import Attached
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-    from nabla_core.issue import Issue
-    from nabla_core.report import Report
 
 __all__ = ["NablaCallback", "lightning"]
 
 _VALIDATION = ("val_loss", "valid_loss", "validation_loss", "val/loss", "valid/loss")
 
 
-class NablaCallback(Callback):  # type: ignore[misc]
+class NablaCallback(Attached, Callback):  # type: ignore[misc]
     """Watches ``Trainer.fit`` from its beginning to its end, also when it ends in an exception.
 
     Losses, gradients, updates and layers are measured in the training itself, before the optimizer
@@ -31,22 +29,12 @@ class NablaCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, validation_loss: str | None = None, **options: object) -> None:
-        self._attachment = Attachment(options)
+        super().__init__(options)
         self._names = _VALIDATION if validation_loss is None else (validation_loss,)
-
-    @property
-    def issues(self) -> tuple[Issue, ...]:
-        """Distinct issues so far."""
-        return self._attachment.issues
-
-    @property
-    def report(self) -> Report | None:
-        """The report of the last training; ``None`` before its end."""
-        return self._attachment.report
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the module that is trained."""
-        self._attachment.start(pl_module)
+        self.attachment.start(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge the validation loss; the sanity check before the training is none."""
@@ -54,17 +42,17 @@ class NablaCallback(Callback):  # type: ignore[misc]
             return
         logged = trainer.callback_metrics
         found = next((logged[name] for name in self._names if name in logged), None)
-        self._attachment.row(trainer.global_step, {"val_loss": found})
+        self.attachment.row(trainer.global_step, {"val_loss": found})
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge the whole training."""
-        self._attachment.finish()
+        self.attachment.finish()
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Let go of torch, and judge what was seen."""
-        self._attachment.finish()
+        self.attachment.finish()
 
 
 def lightning(validation_loss: str | None = None, **options: object) -> NablaCallback:
