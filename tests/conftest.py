@@ -23,7 +23,7 @@ def _plugins_of_this_process(_installed_plugins):
 
 
 @pytest.fixture(autouse=True)
-def _rules_of_one_package(request, monkeypatch):
+def _rules_of_one_package(request, _no_door_of_torch_stays_replaced, monkeypatch):
     """Tests of the instrument and of exact rules are not about whole runs; RUN rules are."""
     folder = request.path.parent.name
     if folder in ("guard", "audit") and request.node.get_closest_marker("all_rules") is None:
@@ -48,3 +48,27 @@ def _nobody_watches_any_more():
     core = sys.modules.get("nabla_core.session")
     if core is not None:
         assert core.current_session() is None, "the test left a session open"
+
+
+@pytest.fixture(scope="session")
+def _doors():
+    import torch
+
+    return [
+        (torch.nn.Module, "__call__", torch.nn.Module.__call__),
+        (torch.Tensor, "backward", torch.Tensor.backward),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _no_door_of_torch_stays_replaced(_doors):
+    """What a test leaves replaced is in the way of every test after it."""
+    yield
+    left = [
+        (owner, name, original)
+        for owner, name, original in _doors
+        if vars(owner)[name] is not original
+    ]
+    for owner, name, original in left:
+        setattr(owner, name, original)
+    assert not left, f"the test left torch replaced: {[name for _, name, _ in left]}"

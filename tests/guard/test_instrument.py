@@ -1,5 +1,6 @@
 """Hooks come and go without a trace, and nothing of the training changes."""
 
+import importlib.util
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from nabla_guard import guard, watch_process
 from nabla_guard.loop.offers import FACTS, offered
 from nabla_guard.taps.instrument import INSTRUMENT, Instrument
 from nabla_guard.taps.patching import Patches
+from nabla_guard.taps.place import user_line
 
 
 def fingerprint_of_hooks():
@@ -184,6 +186,8 @@ def test_nothing_is_told_twice_after_a_loop_failed(loop):
 
 
 def test_nothing_is_told_twice_after_others_replaced_what_we_had_replaced(loop, monkeypatch):
+    for owner, name in REPLACED:
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # what is there again afterwards
     with guard(loop.model, optimizer=loop.optimizer):
         for owner, name in REPLACED:
             monkeypatch.setattr(owner, name, passing_on(getattr(owner, name)))
@@ -307,6 +311,33 @@ def test_a_patch_of_somebody_else_is_not_removed():
     Owner.call = lambda self: "theirs " + ours(self)
     patches.restore()
     assert Owner().call() == "theirs ours original"
+
+
+def test_patches_of_ours_may_end_in_any_order():
+    class Owner:
+        def call(self):
+            return "original"
+
+    original = Owner.call
+    first, second, third = Patches(), Patches(), Patches()
+    for patches in (first, second, third):
+        patches.replace(Owner, "call", lambda known: lambda self: "+" + known(self))
+    second.restore()
+    first.restore()
+    assert Owner().call() == "+++original"  # those underneath only pass on
+    third.restore()
+    assert Owner.call is original
+
+
+def test_no_line_of_the_project_is_shown_as_the_users_own():
+    spec = importlib.util.find_spec("nabla_guard")
+    names = {}
+    exec(compile("def call(work): return work()", spec.origin, "exec"), names)
+    line = names["call"](user_line)
+    assert (line.filename, line.function) == (
+        __file__,
+        "test_no_line_of_the_project_is_shown_as_the_users_own",
+    )
 
 
 def test_what_torch_lacks_is_not_offered():

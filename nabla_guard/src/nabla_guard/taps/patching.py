@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import weakref
 from collections.abc import Callable
 
 __all__ = ["Patches", "Replacement"]
 
 Replacement = Callable[..., object]
+
+_RETIRED: weakref.WeakSet[Replacement] = weakref.WeakSet()
 
 
 class Patches:
@@ -15,10 +19,11 @@ class Patches:
 
     When somebody else replaced the same attribute after us, putting ours back would remove theirs:
     then ours stays underneath, and must be written so that it only passes on once it is inactive.
+    Where the other was one of us, ours goes when the other does, in whatever order they end.
     """
 
     def __init__(self) -> None:
-        self._undo: list[tuple[object, str, Replacement, Replacement]] = []
+        self._undo: list[tuple[object, str, Replacement]] = []
 
     def replace(self, owner: object, name: str, make: Callable[[Replacement], Replacement]) -> bool:
         """Replace ``owner.name`` by ``make(original)``; return whether the attribute exists.
@@ -31,12 +36,19 @@ class Patches:
         replacement = make(original)
         functools.update_wrapper(replacement, original)
         setattr(owner, name, replacement)
-        self._undo.append((owner, name, original, replacement))
+        self._undo.append((owner, name, replacement))
         return True
 
     def restore(self) -> None:
         """Put every original back, the last replacement first."""
         while self._undo:
-            owner, name, original, replacement = self._undo.pop()
-            if vars(owner).get(name) is replacement:
-                setattr(owner, name, original)
+            owner, name, replacement = self._undo.pop()
+            _RETIRED.add(replacement)
+            _uncover(owner, name)
+
+
+def _uncover(owner: object, name: str) -> None:
+    """Take off the replacements on top that have been given back."""
+    present = vars(owner).get(name)
+    if callable(present) and present in _RETIRED:
+        setattr(owner, name, inspect.unwrap(present, stop=lambda found: found not in _RETIRED))

@@ -10,18 +10,14 @@ from typing import NamedTuple
 
 import torch
 
-import nabla_core
-import nabla_guard
+from nabla_core.discovery import FIRST_PARTY
 
 from ..facts import Place
 
 __all__ = ["Line", "count_on_stack", "user_line", "user_place"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = (
-    os.path.dirname(nabla_guard.__file__) + os.sep,
-    os.path.dirname(nabla_core.__file__) + os.sep,
-)
+_OURS = ("nabla_core", *(f"nabla_{name}" for name in FIRST_PARTY))
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 _RANKS: dict[str, int] = {}
@@ -83,11 +79,18 @@ def count_on_stack(code: CodeType) -> int:
 
 def _classify(filename: str) -> int:
     """0 for the user's code, 1 for a library, 2 for what is never named."""
-    if filename.startswith((_TORCH, *_OURS, "<frozen", "<string")):
+    if filename.startswith((_TORCH, "<frozen", "<string")) or _is_ours(filename):
         return 2
     if _LIBRARIES in filename or filename.startswith(_STANDARD):
         return 1
     return 0
+
+
+def _is_ours(filename: str) -> bool:
+    """Whether a file belongs to a package of the project; one that runs has been imported."""
+    packages = (sys.modules.get(name) for name in _OURS)
+    files = (getattr(package, "__file__", None) for package in packages)
+    return any(found and filename.startswith(os.path.dirname(found) + os.sep) for found in files)
 
 
 def _line(frame: FrameType) -> Line:
