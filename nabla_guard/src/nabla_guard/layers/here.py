@@ -29,25 +29,35 @@ _PLAIN = (Tensor, Parameter)
 Hook = Callable[[Tensor], None]
 
 _is_recording = torch.is_grad_enabled
+_aminmax = torch.aminmax
 _set_recording = torch._C._set_grad_enabled
 
 
 class _Entry:
-    """A leaf module as this thread knows it; ``layer`` is -1 when it is not looked at.
+    """A leaf module as this thread knows it.
 
-    ``dtype`` and ``device`` are those of its last output, if that could be measured.
+    Attributes:
+        layer: its number; -1 when it is not looked at.
+        owner: of the slots of its outputs.
+        bank: for the dtype and device of its last output; one without slots before that.
+        ref: the module.
+        hook: measures a gradient.
+        tap: carries the hook to autograd nodes.
     """
 
-    __slots__ = ("bank", "device", "dtype", "hook", "layer", "ref", "tap")
+    __slots__ = ("bank", "hook", "layer", "owner", "ref", "tap")
 
     def __init__(self, layer: int, bank: Bank, ref: weakref.ref[Module]) -> None:
         self.layer = layer
+        self.owner = 2 * layer + OUTPUT
         self.bank = bank
         self.ref = ref
-        self.dtype: torch.dtype | None = None
-        self.device: torch.device | None = None
         self.hook: Hook | None = None
         self.tap: Tensor | None = None
+
+    def give_up(self, nowhere: Bank) -> None:
+        """Look at it no longer."""
+        self.layer, self.bank = -1, nowhere
 
 
 class Here:
@@ -82,44 +92,40 @@ class Here:
     def ended(self, module: Module, output: object) -> None:
         """See :class:`..taps.inside.Inside`."""
         entry = self._entries.get(id(module))
-        try:
-            if (
-                entry is None
-                or type(output) is not Tensor
-                or output.dtype is not entry.dtype
-                or output.device != entry.device
-                or not self.direct
-            ):
-                self._end(entry or self._meet(module), output)
-                return
-            if entry.layer < 0:
-                return
-            bank = entry.bank
-            used = len(bank.owners)
-            if used >= len(bank.slots):
-                self._end(entry, output)
-                return
-            recording = _is_recording()
+        if entry is None or type(output) is not Tensor or not self.direct:
+            self._end(entry, module, output)
+            return
+        bank = entry.bank
+        recording = _is_recording()
+        if recording:
             _set_recording(False)  # torch.no_grad() costs as much as the reduction
-            try:
-                torch.aminmax(output, out=bank.slots[used])
-            finally:
-                _set_recording(recording)
-            bank.owners.append(2 * entry.layer)
+        try:
+            _aminmax(output, out=bank.slots[len(bank.owners)])
+        except Exception:  # not of the dtype or on the device of the last time, or no slot is left
+            measured = False
+        else:
+            measured = True
+            bank.owners.append(entry.owner)
+        if recording:
+            _set_recording(True)
+        if not measured:
+            self._end(entry, module, output)
+        elif (node := output.grad_fn) is not None:
             if output.output_nr or entry.tap is None:
                 self._follow(entry, output)
-            elif (node := output.grad_fn) is not None:
+            else:
                 node._register_hook_dict(entry.tap)
+
+    def _end(self, entry: _Entry | None, module: Module, output: object) -> None:
+        """:meth:`ended` for whatever a module may return."""
+        try:
+            known = entry or self._meet(module)
+            if known.layer >= 0:
+                for _, tensor in tensors_in(output):
+                    self._reduce(known, tensor)
+                    self._follow(known, tensor)
         except Exception as error:
             self._give_up(module, output, error)
-
-    def _end(self, entry: _Entry, output: object) -> None:
-        """:meth:`ended` for whatever a module may return."""
-        if entry.layer < 0:
-            return
-        for _, tensor in tensors_in(output):
-            self._reduce(entry, tensor)
-            self._follow(entry, tensor)
 
     def around(
         self,
@@ -222,27 +228,37 @@ class Here:
 
     def _hook(self, entry: _Entry, bank: Bank) -> Hook:
         owner = 2 * entry.layer + GRADIENT
-        dtype, device, owners, direct = bank.dtype, bank.device, bank.owners, self.direct
+        owners, direct = bank.owners, self.direct
 
         def gradient(grad: Tensor) -> None:
-            if grad.dtype is not dtype or grad.device != device or not self.on:
+            if not self.on:
                 return
             recording = _is_recording()
-            _set_recording(False)
+            if recording:
+                _set_recording(False)
             try:
-                used = len(owners)
-                if direct and used < len(bank.slots):
-                    torch.aminmax(grad, out=bank.slots[used])
-                    owners.append(owner)
+                if not direct:
+                    self._measure(entry, bank, grad)
                 else:
-                    self.put(bank, grad, owner)
-            except Exception as error:
-                self._watch.unseen(entry.layer, f"gradients raised {type(error).__name__}")
-                entry.layer = -1
+                    _aminmax(grad, out=bank.slots[len(owners)])
+                    owners.append(owner)
+            except Exception:
+                self._measure(entry, bank, grad)
             finally:
-                _set_recording(recording)
+                if recording:
+                    _set_recording(True)
 
         return gradient
+
+    def _measure(self, entry: _Entry, bank: Bank, grad: Tensor) -> None:
+        """Note the range of a gradient that may be of any kind."""
+        if grad.dtype is not bank.dtype or grad.device != bank.device or entry.layer < 0:
+            return
+        try:
+            self.put(bank, grad, 2 * entry.layer + GRADIENT)
+        except Exception as error:
+            self._watch.unseen(entry.layer, f"gradients raised {type(error).__name__}")
+            entry.give_up(self._none)
 
     @staticmethod
     def _prehook(hook: Hook, number: int) -> Callable[[Sequence[Tensor | None]], None]:
@@ -265,7 +281,6 @@ class Here:
                 self._watch.unseen(entry.layer, f"outputs in {name}{kind}")
             return self._none
         bank = entry.bank = self.bank_of(dtype, device)
-        entry.dtype, entry.device = dtype, device
         entry.hook = self._hook(entry, bank)
         entry.tap = _tap(entry.hook)
         return bank
@@ -290,7 +305,7 @@ class Here:
             self._add(module, -1)
             return
         self._watch.unseen(entry.layer, _what(output, error))
-        entry.layer = -1
+        entry.give_up(self._none)
 
 
 def _tap(hook: Hook) -> Tensor | None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..loop.book import OptimizerRecord
     from ..loop.evidence import Again
     from ..loop.reading import StepReading
+    from .here import Here
 
 __all__ = ["NoLayers"]
 
@@ -19,6 +20,7 @@ class NoLayers:
 
     Attributes:
         measures: whether ranges are measured.
+        unasked: whether it looks into every call of a root that is made with gradients.
         whole: whether every op is, so that it must know what runs.
         layout: names of the layers.
         ranges: the arrays of a step.
@@ -26,12 +28,17 @@ class NoLayers:
     """
 
     measures = whole = False
+    unasked = True
     layout: tuple[str, ...] = ()
     ranges: Mapping[str, list[float]] = {}
     recent: Sequence[tuple[int, Mapping[str, list[float]]]] = ()
 
     def keep(self, steps: int) -> None:
         """See :class:`.watch.LayerWatch`."""
+
+    def gatherer(self) -> Here | None:
+        """See :class:`.watch.LayerWatch`."""
+        return None
 
     def root_over(self) -> None:
         """See :class:`.watch.LayerWatch`."""

@@ -62,6 +62,7 @@ class LayerWatch(Watch):
 
     measures = True
     whole = False
+    unasked = not _CAN_CAPTURE  # no CUDA graph may be captured meanwhile
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
@@ -145,6 +146,10 @@ class LayerWatch(Watch):
         if _current_task() != -1:
             return Recomputed(here)
         return Muted(here) if _len_torch_function_stack() else here
+
+    def gatherer(self) -> Here | None:
+        """Return what gathers the ranges of the calling thread."""
+        return self.here
 
     def looks_into(self, root: Module) -> bool:
         """Whether a call of a root module is part of a step that is measured."""

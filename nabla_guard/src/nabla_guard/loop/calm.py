@@ -16,6 +16,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ..facts import Call
+from ..taps.instrument import INSTRUMENT
+from .express import Express
 from .gradients import GradientRecord, Group
 from .quick import QuickStep
 
@@ -50,6 +52,7 @@ class Calm:
         self._held: list[tuple[OptimizerRecord, Group]] = []
         self._wait_until = 0
         self._changed_at = 0
+        self._due = 0
 
     def attend(self, steps: int = 0) -> None:
         """Something happened that is not part of the pattern: look closely.
@@ -92,14 +95,21 @@ class Calm:
     def step_ended(self, record: OptimizerRecord) -> None:
         """Begin or end the calm between two steps."""
         index = self._loop.index
-        every = _EVERY if index - self._changed_at < _LONG_STEPS else _SELDOM
-        due = not (index + 1) % every or (index + 1) % _RARELY in (0, _RARELY - 1)
         if self.on:
-            if not due:
-                return
-            self.interrupt()
-        elif record.regular >= _REGULAR_STEPS and index >= self._wait_until and not due:
-            self._begin(index)
+            if index >= self._due:
+                self.interrupt()
+        elif record.regular >= _REGULAR_STEPS and index >= self._wait_until:
+            self._due = self._next_due(index)
+            if index < self._due:
+                self._begin(index)
+
+    def _next_due(self, index: int) -> int:
+        """The first step from this one on after which one is looked at in full."""
+        while True:
+            every = _EVERY if index - self._changed_at < _LONG_STEPS else _SELDOM
+            if not (index + 1) % every or (index + 1) % _RARELY in (0, _RARELY - 1):
+                return index
+            index += 1
 
     # ------------------------------------------------------------------ what happens while calm
     def written(self, found: Sequence[GradientRecord], call: Call, loss: Tensor | None) -> None:
@@ -173,12 +183,15 @@ class Calm:
             self._loop.watches.calm(True)
             if QuickStep.suits(self._loop, records):
                 self.quick = QuickStep(self._loop, records[0], groups[id(records[0])])
+                if Express.suits(self._loop):
+                    INSTRUMENT.let_through(Express(self._loop, self.quick))
 
     def _end(self) -> None:
         if self.on:
             self.on = False
             quick, self.quick = self.quick, None
             if quick is not None:
+                INSTRUMENT.let_through(None)
                 quick.give_up()
             self._held = []
             self._loop.gradients.wake()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, call
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QuickStep"]
 
+_grad, _version, _has_graph = map(attrgetter, ("grad", "_version", "requires_grad"))
 _CLEAR = 0  # every other entry of a log is the serial number of a backward pass
 
 
@@ -35,6 +37,7 @@ class QuickStep:
 
     Attributes:
         optimizer: a weak reference to it.
+        roots: the root modules with parameters that every step calls.
 
     Args:
         loop: the loop that is watched.
@@ -53,10 +56,10 @@ class QuickStep:
         "_passes",
         "_record",
         "_refs",
-        "_roots",
         "_size",
         "_version",
         "optimizer",
+        "roots",
     )
 
     def __init__(self, loop: LiveLoop, record: OptimizerRecord, group: Group) -> None:
@@ -68,7 +71,7 @@ class QuickStep:
         self._order = [kind != "clear" for kind, _ in record.pattern]
         self._count = len(group.members)
         self._size = len(record.records)
-        self._roots = {key: root for key, root in loop.roots.now.items() if root.facts.parameters}
+        self.roots = {key: root for key, root in loop.roots.now.items() if root.facts.parameters}
         self._log: list[int] = []
         self._kinds: list[bool] = []
         self._losses: list[float] = []
@@ -95,7 +98,7 @@ class QuickStep:
         output: object,
     ) -> RootRecord | None:
         """Put a call of a root off as it is; ``None`` for one that not every step makes."""
-        root = self._roots.get(id(module))
+        root = self.roots.get(id(module))
         if root is None or root.ref() is not module or root.training is not module.training:
             return None
         self._loop.pending.traffic.put_off(root, args, kwargs, output)
@@ -163,7 +166,14 @@ class QuickStep:
 
     def ended(self, index: int) -> None:
         """The step is over."""
-        self._record.end_step(index, self._group)
+        record, group = self._record, self._group
+        leader = group.leader
+        parameter = leader.ref()
+        if parameter is not None:
+            leader.stepped(parameter)
+        group.steps += 1
+        record.facts.steps += 1
+        record.index = index
         self._log.clear()
         self._kinds.clear()
         self._losses.clear()
@@ -197,30 +207,22 @@ class QuickStep:
 
     def _count_writes(self) -> int:
         """The sum of the version counters: between two steps nobody writes to a parameter."""
-        total = 0
-        for ref in self._refs:
-            found = ref()
-            if found is not None:
-                total += found._version
-        return total
+        try:
+            return sum(map(_version, map(call, self._refs)))
+        except AttributeError:  # one of them is gone
+            return -1
 
     def _read(self) -> dict[str, float] | None:
         """Loss and norm of the gradients; ``None`` when they do not tell enough."""
-        grads, version = [], 0
-        for ref in self._refs:
-            parameter = ref()
-            if parameter is None:
-                return None
-            grad = parameter.grad
-            if grad is None or grad.requires_grad:  # of a backward with create_graph
-                return None
-            grads.append(grad)
-            version += parameter._version
         total = sum(self._losses)
-        if version != self._version or not self._losses or not math.isfinite(total):
+        if not self._losses or not math.isfinite(total):
             return None
         try:
+            parameters = list(map(call, self._refs))
+            grads = list(map(_grad, parameters))
+            if sum(map(_version, parameters)) != self._version or any(map(_has_graph, grads)):
+                return None  # written to by hand, or of a backward with create_graph
             norm = joint_norm(grads)
-        except RuntimeError:  # sparse gradients all of a sudden
+        except (AttributeError, RuntimeError):  # one is gone, or sparse all of a sudden
             return None
         return None if norm is None else {"loss": total / len(self._losses), "grad_norm": norm}

@@ -257,6 +257,7 @@ class Watches:
             self._report(watch, error)
 
     def _share(self) -> None:
+        INSTRUMENT.let_through(None)  # somebody may listen who did not
         found: dict[str, list[Watch]] = {event: [] for event in _EVENTS}
         for watch in self._active:
             patient = watch.patient if self._calm else _NONE

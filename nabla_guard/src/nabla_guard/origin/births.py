@@ -19,9 +19,9 @@ from nabla_core.issue import Phase
 from ..facts import TensorFault
 from ..loop.exact import fault_in
 from ..taps.hidden import CAN_HIDE, hidden_from_compiler
-from .findings import Birth, Source
+from .findings import FROM_OUTSIDE, Birth, Source
 from .ledger import Ledger, Origin
-from .measure import mask_like, operands_at, range_of, sample_at
+from .measure import birth_index, mask_like, operands_at, range_of, sample_at
 from .sites import Site, Sites
 from .states import FINITE, INF, NAN, fresh_mask
 from .tape import leaves
@@ -143,13 +143,29 @@ class BirthMode(TorchDispatchMode):
         fault = fault_in(call.name, output) if self._is_birth(call, output, state) else None
         if fault is None:
             self._ledger.put(output, state, call.parents)
+            self._follow_into_batch(call, output)
             return
+        fault = replace(fault, index=birth_index(call.inputs, output) or fault.index)
         has_nan = fault.nan > 0
         meant = is_meant(call.name, call.args, call.kwargs, has_nan=has_nan)
         constant = not call.in_backward and (meant or (call.with_number and not has_nan))
         source: Source = "constant" if constant else "op"
         births = self._add(call.site, source, call.name, output, fault, call)
         self._ledger.put(output, state, call.parents | births)
+
+    def _follow_into_batch(self, call: _Call, output: Tensor) -> None:
+        """Note where in the batch a row lands, or the part of a data set that is picked."""
+        births = [self.births[n] for n in call.parents if self.births[n].source in FROM_OUTSIDE]
+        loose = [birth for birth in births if not birth.in_batch and not self._is_batch(birth)]
+        if not loose or call.in_backward or call.site.module is not None:
+            return
+        fault = fault_in(call.name, output) if output.dim() else None
+        if fault is not None and self.batch in (0, output.shape[0]):
+            for birth in loose:
+                birth.in_batch = birth_index((), output) or fault.index
+
+    def _is_batch(self, birth: Birth) -> bool:
+        return bool(self.batch) and birth.shape[:1] == (self.batch,)
 
     def _lift(self, outcome: object) -> object:
         """``torch.tensor`` hands over what it made of Python numbers: a constant of the program.
@@ -210,37 +226,37 @@ class BirthMode(TorchDispatchMode):
         fault: TensorFault,
         call: _Call | None = None,
     ) -> frozenset[int]:
-        number = len(self.births)
-        low, high = range_of(call.inputs) if call else (None, None)
-        finite = call is None or not call.has_bad
-        line, place = site.line, site.call
-        self.births.append(
-            Birth(
-                number=number,
-                source=source,
-                op=name,
-                phase=site.phase,
-                fault=fault,
-                serial=site.serial,
-                node=site.node,
-                place=line.place if line else None,
-                module=site.module,
-                model=site.model,
-                shape=tuple(tensor.shape),
-                sample=self._sample(site, fault, tensor, call),
-                operands=operands_at(call.inputs, tensor, fault.index) if call else (),
-                low=low,
-                high=high,
-                inputs_finite=finite,
-                parents=call.parents if call else frozenset(),
-                fed_by=call.fed if call else frozenset(),
-                overflow=finite and not fault.nan and can_overflow(name),
-                masked=self._hidden(call) if call and call.in_backward else -1,
-                mask_like=call is not None and mask_like(call.inputs),
-                call_place=place.place if place else None,
-            )
+        birth = Birth(
+            number=len(self.births),
+            source=source,
+            op=name,
+            phase=site.phase,
+            fault=fault,
+            serial=site.serial,
+            node=site.node,
+            place=site.line.place if site.line else None,
+            module=site.module,
+            model=site.model,
+            shape=tuple(tensor.shape),
+            sample=self._sample(site, fault, tensor, call),
+            in_hook=site.in_hook,
+            call_place=site.call.place if site.call else None,
         )
-        return frozenset({number})
+        if call is not None:
+            self._describe(birth, call, tensor)
+        self.births.append(birth)
+        return frozenset({birth.number})
+
+    def _describe(self, birth: Birth, call: _Call, tensor: Tensor) -> None:
+        """Add what the inputs of the op say that made a birth."""
+        birth.operands = operands_at(call.inputs, tensor, birth.fault.index)
+        birth.low, birth.high = range_of(call.inputs)
+        birth.inputs_finite = not call.has_bad
+        birth.parents, birth.fed_by = call.parents, call.fed
+        birth.overflow = birth.inputs_finite and not birth.is_nan and can_overflow(birth.op)
+        birth.masked = self._hidden(call) if call.in_backward else -1
+        birth.mask_like = mask_like(call.inputs)
+        birth.of_masks = not birth.is_nan and self._has_only_masks(call, tensor)
 
     def _sample(
         self, site: Site, fault: TensorFault, tensor: Tensor, call: _Call | None

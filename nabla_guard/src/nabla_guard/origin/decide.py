@@ -35,6 +35,8 @@ def blamed(
         return None if birth is None else _source_of(findings, birth)
     pool = findings.of(findings.gradients)
     backward = [birth for birth in pool if birth.phase == "backward"]
+    if backward and not findings.loss_seen:
+        backward = [birth for birth in pool if not birth.selected_away][:1]
     birth = backward[0] if backward else _first(pool, usual, odd_inputs)
     return None if birth is None else _source_of(findings, birth)
 
@@ -64,4 +66,8 @@ def _first(pool: Iterable[Birth], usual: frozenset[str], odd_inputs: bool) -> Bi
         return None
     unusual = [birth for birth in born if f"{birth.model} {birth.op}" not in usual]
     telling = [birth for birth in unusual if not birth.is_mask or birth in unmeant]
-    return next(iter(telling or unusual or born or pool), None)
+    first = next(iter(telling or unusual or born or pool), None)
+    if first is None or not first.of_masks:
+        return first
+    made_of_it = (birth for birth in telling if birth.is_nan and first.number in birth.parents)
+    return next(made_of_it, first)  # such as inf - inf: the infinity alone was still meant

@@ -18,7 +18,7 @@ from ..rules import (
     NON_FINITE_PARAMETER,
 )
 from .decide import blamed, consequences
-from .findings import Birth, Findings
+from .findings import FROM_OUTSIDE, Birth, Findings
 
 __all__ = ["explained", "follows"]
 
@@ -92,7 +92,7 @@ def _message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
     if birth.source in ("parameter", "buffer"):
         held = f"{_share(birth)} of the {birth.source} {_named(birth)} {_are(birth)}"
         return f"{held} before the step{', written by hand' if birth.place else ''}."
-    if birth.source in ("input", "outside"):
+    if birth.source in FROM_OUTSIDE:
         held = f"{_share(birth)} of {_input(birth)} {_are(birth)}"
         return f"{held} before the model runs{_first(birth)}."
     if birth.phase == "backward":
@@ -103,8 +103,9 @@ def _message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
 
 def _backward_message(birth: Birth, findings: Findings, numbers: NumberFacts) -> str:
     loss = "" if findings.loss is not None else _finite_loss(numbers)
-    if not birth.node:
-        made = f"{birth.op} made {_kind(birth)} of a gradient out of {_inputs(birth)}{loss}"
+    if not birth.node or birth.in_hook:
+        by = " in a hook" if birth.in_hook else ""
+        made = f"{birth.op}{by} made {_kind(birth)} of a gradient out of {_inputs(birth)}{loss}"
         return f"{made}: {_share(birth)}{_first(birth)}."
     text = f"The derivative {birth.node}{_in(birth)} is {_kind(birth)}{loss}: "
     text += f"{_share(birth)}{_first(birth)}"
@@ -164,7 +165,8 @@ def _are(birth: Birth) -> str:
 
 
 def _first(birth: Birth) -> str:
-    return f", first at index {list(birth.fault.index)}" if birth.fault.index else ""
+    where = " of the batch" if birth.in_batch else ""
+    return f", first at index {list(birth.index)}{where}" if birth.index else ""
 
 
 def _list(values: Iterable[float]) -> str:
@@ -191,9 +193,9 @@ def _was_made(birth: Birth) -> bool:
 
 
 def _op(birth: Birth) -> str:
-    if birth.source in ("input", "outside"):
+    if birth.source in FROM_OUTSIDE:
         return "input"
-    return birth.node or birth.op
+    return birth.op if birth.in_hook else birth.node or birth.op
 
 
 def _place(birth: Birth) -> Place | None:
@@ -202,8 +204,8 @@ def _place(birth: Birth) -> Place | None:
 
 
 def _sample(birth: Birth) -> int | None:
-    if birth.source in ("input", "outside") and birth.fault.index:
-        return birth.fault.index[0]
+    if birth.source in FROM_OUTSIDE and birth.index:
+        return birth.index[0]
     return birth.sample
 
 
@@ -214,10 +216,12 @@ def _evidence(birth: Birth, findings: Findings, numbers: NumberFacts) -> dict[st
         "inputs_finite": birth.inputs_finite,
         "loss": math.nan if numbers.loss is None else numbers.loss,
     }
-    if len(birth.fault.index) == 2 and birth.source in ("input", "outside"):
-        evidence["column"] = birth.fault.index[1]
+    if len(birth.index) == 2 and birth.source in FROM_OUTSIDE:
+        evidence["column"] = birth.index[1]
     if birth.node:
         evidence["op"] = birth.op
+    if birth.in_hook:
+        evidence["hook_of"] = birth.node
     if birth.swallowed_by:
         evidence["swallowed_by"] = birth.swallowed_by
     if birth.low is not None and birth.high is not None:

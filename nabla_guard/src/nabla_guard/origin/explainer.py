@@ -36,6 +36,8 @@ class Explainer:
     def arm(self, session: Session) -> None:
         """Keep the steps from now on, if a rule is selected that needs an explanation."""
         if any(session.selects(rule) for rule in RULES[:4]):
+            from . import replay  # noqa: F401 - not in the step that is to be explained
+
             INSTRUMENT.keeper.start()
 
     def rest(self, record: OptimizerRecord) -> None:

@@ -9,12 +9,15 @@ from nabla_core.issue import Phase
 
 from ..facts import Place, TensorFault
 
-__all__ = ["Birth", "Findings", "Source"]
+__all__ = ["FROM_OUTSIDE", "Birth", "Findings", "Source"]
 
 Source = Literal["op", "constant", "parameter", "buffer", "input", "outside", "unseen"]
 """Who holds the first bad value: an op made it, a constant put it there on purpose, or it was there
 before the step, in a parameter, a buffer, an argument of the model, or another tensor; or it came
 from a computation that could not be seen, such as a custom function outside of modules."""
+
+FROM_OUTSIDE: frozenset[Source] = frozenset({"input", "outside"})
+"""The sources that are data."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +37,8 @@ class Birth:
         model: class name of the root module.
         shape: shape of the tensor.
         sample: position along the batch axis, when the tensor has one.
+        in_batch: position of its first bad value in the batch that it was put into, such as a row
+            that a data loader stacked; empty where it is the batch itself.
         operands: finite or not, the inputs' values at the first bad element.
         low: smallest input value.
         high: largest input value.
@@ -43,6 +48,8 @@ class Birth:
         overflow: the inputs were finite and the result is an infinity of a product, sum or power.
         masked: number of the forward birth whose value a selection had hidden; -1 for none.
         mask_like: made from a tensor of only zeros and ones.
+        of_masks: a reduction that was given nothing but masked values.
+        in_hook: the user's own hook on a gradient made it, not the node that was running.
         selected_away: a selection such as ``where`` removed it.
         swallowed_by: op that turned it into a finite number without selecting.
         call_place: where the user's code called the module.
@@ -60,6 +67,7 @@ class Birth:
     model: str = ""
     shape: tuple[int, ...] = ()
     sample: int | None = None
+    in_batch: tuple[int, ...] = ()
     operands: tuple[float, ...] = ()
     low: float | None = None
     high: float | None = None
@@ -69,9 +77,16 @@ class Birth:
     overflow: bool = False
     masked: int = -1
     mask_like: bool = False
+    of_masks: bool = False
+    in_hook: bool = False
     selected_away: bool = False
     swallowed_by: str = ""
     call_place: Place | None = None
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Position of the first bad value, in the batch where it is part of one."""
+        return self.in_batch or self.fault.index
 
     @property
     def is_nan(self) -> bool:
@@ -97,14 +112,14 @@ class Findings:
         loss: births from which the first loss that is not finite descends; ``None`` when all
             losses are finite.
         gradients: births from which bad gradients descend; ``None`` when all are finite.
-        reproduced: whether the losses and gradients were as bad as those of the step itself.
+        loss_seen: whether there was a loss to look at; a transform keeps its own to itself.
         problems: why something could not be executed again.
     """
 
     births: tuple[Birth, ...] = ()
     loss: frozenset[int] | None = None
     gradients: frozenset[int] | None = None
-    reproduced: bool = True
+    loss_seen: bool = True
     problems: list[str] = field(default_factory=list)
 
     def of(self, numbers: frozenset[int] | None) -> list[Birth]:

@@ -22,12 +22,13 @@ from .ambient import ambient_now, generators_now
 from .kept import Entered, Kept, PerThread
 from .region import Region
 from .root_state import RootState
-from .tape import BackwardEntry, CallEntry, Tape
+from .tape import BackwardEntry, CallEntry, Tape, leaves
 
-__all__ = ["Keeper"]
+__all__ = ["MAX_OVERFLOWS", "Keeper"]
 
 _MAX_UNGRADED_CALLS = 4
-_MAX_OVERFLOWS = 3
+MAX_OVERFLOWS = 3
+"""Steps with too many calls to keep, after which the user's own calls are noted no more."""
 _MAX_OPTIMIZERS = 8
 
 
@@ -106,7 +107,7 @@ class Keeper:
             return
         kept = self.threads.kept
         depth = kept.depth = kept.depth - 1 if kept.depth > 1 else 0
-        if depth or not kept.worth or kept.replaying or kept.overflows >= _MAX_OVERFLOWS:
+        if depth or not kept.worth or kept.replaying or kept.overflows >= MAX_OVERFLOWS:
             return
         if not kept.recorder.on:
             kept.recorder.enter_stack()
@@ -118,6 +119,29 @@ class Keeper:
         if kept.depth:
             kept.depth = 1
             self.resume()
+
+    def noted(
+        self,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Call a function that is noted as a whole, and nothing of what it calls."""
+        kept = self.threads.kept
+        derivatives, generators = kept.transforms, generators_now()
+        self.pause()
+        try:
+            outcome = function(*args, **kwargs)
+        finally:
+            self.resume()
+        try:
+            entry = kept.recorder.note(function, args, kwargs, outcome)
+            if entry is not None:
+                entry.generators = generators
+                entry.differentiates = kept.transforms != derivatives
+        except Exception as error:
+            self._give_up(error)
+        return outcome
 
     # ------------------------------------------------------------------ root modules
     def entered(self, module: Module, args: Sequence[object]) -> None:
@@ -139,7 +163,8 @@ class Keeper:
                 return
             if kept.region is not Region.LOSS:
                 kept.end_region(Region.LOSS)
-            if state.has_buffers and not kept.tape.has_call_of(module):
+            since = min(kept.marks.values(), default=0) if state.has_buffers else 0
+            if state.has_buffers and not kept.tape.has_call_of(module, since):
                 state.keep_buffers()  # a later call is done again from what an earlier one leaves
         except Exception as error:
             self._give_up(error)
@@ -181,7 +206,7 @@ class Keeper:
             generators=generators,
             version=state.version() if state.has_parameters else 0,
             mutated=versions != _versions(args),
-            batch=first.shape[0] if isinstance(first, Tensor) and first.dim() else 0,
+            batch=_rows(first),
         )
         tape.append(entry, output)
         if not grad:
@@ -243,7 +268,7 @@ class Keeper:
         kept = self.threads.kept
         try:
             if kept.only is not None and kept.only() is optimizer:
-                kept.tape.clear()
+                kept.forget_step()
             else:
                 self._mark(kept, optimizer)
         except Exception as error:
@@ -279,6 +304,12 @@ class Keeper:
         """Keep nothing from now on: the training must not notice that keeping failed."""
         self.failure = error
         self.stop()
+
+
+def _rows(value: object) -> int:
+    """The length of the first axis of a tensor, else of the first that a container holds."""
+    found = value if isinstance(value, Tensor) else next(leaves(value), None)
+    return found.shape[0] if found is not None and found.dim() else 0
 
 
 def _versions(values: Sequence[object]) -> list[int]:

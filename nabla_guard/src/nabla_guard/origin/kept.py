@@ -12,10 +12,12 @@ from .ambient import Generators
 from .recorder import StepRecorder
 from .region import Region
 from .root_state import RootState
-from .tape import Tape
+from .shorthand import BackwardNote, CallNote, Note
+from .tape import BackwardEntry, Tape
 
 __all__ = ["Entered", "Kept", "PerThread"]
 
+_LOSS = Region.LOSS  # looking it up in its class takes a while
 _MAX_OPS = 2048
 _MAX_EARLY_OPS = 256
 _QUIET_STEPS = 8
@@ -30,7 +32,7 @@ class Kept:
     """What is kept in one thread.
 
     Attributes:
-        tape: entries since the last step.
+        later: the newest events of the step, to be written on the tape when somebody looks at it.
         recorder: notes the user's own calls.
         roots: parameters and copies of buffers, by root module.
         only: the one optimizer that steps, as far as known.
@@ -44,14 +46,17 @@ class Kept:
         quiet: steps in a row in which the user's code called nothing in a part.
         overflows: steps that had too many calls to keep.
         entered: the call of a root module that runs.
+        transforms: derivatives that ``torch.func`` has taken so far.
     """
 
     __slots__ = (
         "_noted",
         "_ops",
+        "_tape",
         "depth",
         "entered",
         "in_backward",
+        "later",
         "marks",
         "only",
         "overflows",
@@ -61,12 +66,13 @@ class Kept:
         "replaying",
         "roots",
         "since",
-        "tape",
+        "transforms",
         "worth",
     )
 
     def __init__(self) -> None:
-        self.tape = Tape()
+        self._tape = Tape()
+        self.later: list[Note] = []
         self.recorder = StepRecorder(self)
         self.roots: dict[int, RootState] = {}
         self.only: weakref.ref[Optimizer] | None = None
@@ -79,13 +85,46 @@ class Kept:
         self.worth = True
         self.quiet = [0, 0, 0]
         self.overflows = 0
+        self.transforms = 0
         self.entered: Entered | None = None
         self._ops = self._noted = 0
+
+    @property
+    def tape(self) -> Tape:
+        """Entries since the last step."""
+        if self.later:
+            later, self.later[:] = tuple(self.later), ()
+            try:
+                for note in later:
+                    note.write(self._tape)
+            except Exception as error:
+                self._tape.problem(f"{type(error).__name__} while writing out a call: {error}")
+        return self._tape
+
+    def has_call_of(self, module: Module) -> bool:
+        """Whether a module was called since the last step."""
+        for note in self.later:
+            if isinstance(note, CallNote) and note.module is module:
+                return True
+        return self._tape.has_call_of(module)
+
+    @property
+    def has_pass(self) -> bool:
+        """Whether there was a backward pass since the last step."""
+        if self.later and any(isinstance(note, BackwardNote) for note in self.later):
+            return True
+        entries = self._tape.entries
+        return bool(entries) and any(isinstance(entry, BackwardEntry) for entry in entries)
+
+    def forget_step(self) -> None:
+        """The only optimizer has stepped: nothing that came before is needed any more."""
+        self.later.clear()
+        self._tape.clear()
 
     def end_region(self, following: Region) -> None:
         """Go on to the next part of the step."""
         region, quiet = self.region, self.quiet
-        if region is not Region.LOSS:
+        if region is not _LOSS:
             quiet[region] = 0 if self._noted and self.worth else quiet[region] + 1
         self.region = following
         self._noted = 0

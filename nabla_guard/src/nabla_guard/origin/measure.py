@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .states import limits_of, values_of
+from .states import fresh_mask, limits_of, values_of
 
-__all__ = ["mask_like", "operands_at", "range_of", "sample_at"]
+__all__ = ["birth_index", "mask_like", "operands_at", "range_of", "sample_at"]
 
 _MAX_OPERANDS = 4
 
@@ -60,6 +60,22 @@ def operands_at(
         except RuntimeError:
             return ()
     return tuple(found)
+
+
+def birth_index(inputs: Sequence[Tensor], output: Tensor) -> tuple[int, ...]:
+    """Return the first element that is bad where the inputs are finite, else the first NaN.
+
+    Returns:
+        The index; empty where neither exists, such as for an infinity made of infinities.
+    """
+    values = values_of(output.detach())
+    if values is None or values.shape != output.shape:
+        return ()
+    same = [tensor for tensor in inputs if tensor.shape == output.shape]
+    fresh = fresh_mask(same, output) if same else None
+    mask = values.isnan() if fresh is None else fresh
+    found = mask.nonzero()
+    return tuple(found[0].tolist()) if found.numel() else ()
 
 
 def range_of(inputs: Sequence[Tensor]) -> tuple[float | None, float | None]:

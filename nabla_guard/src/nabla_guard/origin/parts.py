@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import FunctionType
+from typing import TypeVar
 
 import torch
 from torch.nn import Module
@@ -15,13 +18,15 @@ from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, made_in
 __all__ = [
     "batch_size",
     "differentiates",
+    "found_in",
     "hooks_in",
     "module_of",
-    "outsides",
     "phases_of",
     "relevant",
     "site_of",
 ]
+
+FoundT = TypeVar("FoundT")
 
 
 def relevant(entries: Sequence[Entry], since: int) -> list[Entry]:
@@ -55,9 +60,10 @@ def _is_pass(entry: Entry) -> bool:
 def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
     """Return the phase of each entry that is no call of a model.
 
-    What comes before the first call of a model is data, also where a step has several passes; what
-    comes between a model and the backward pass is loss; what comes after the last backward pass
-    works on gradients. Without any model, all before the backward pass counts as forward.
+    What comes before the first call of a model is data, also where a step has several passes, and
+    so is what goes into a later one without coming from one; what comes between a model and the
+    backward pass is loss, or forward if it goes into another model; what comes after the last
+    backward pass works on gradients. Without any model, all before it counts as forward.
     """
     first = next((entry.number for entry in entries if is_model(entry)), None)
     phases: dict[int, Phase] = {}
@@ -68,12 +74,31 @@ def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
         elif is_model(entry) and following == "loss":
             following = _before_a_model(entries, entry)
         phases[entry.number] = following
+    fed, feeding = _fed_by_a_model(entries), _feeding_a_model(entries)
     for number, phase in phases.items():
-        if phase == "loss" and first is None:
-            phases[number] = "forward"
+        if phase == "loss" and (first is None or number in feeding):
+            phases[number] = "forward" if first is None or number in fed else "data"
         elif phase == "loss" and first is not None and number < first:
             phases[number] = "data"
     return phases
+
+
+def _fed_by_a_model(entries: Sequence[Entry]) -> set[int]:
+    """The entries that descend from the output of a model."""
+    found: set[int] = set()
+    for entry in entries:
+        if is_model(entry) or not found.isdisjoint(made_in((entry.args, dict(entry.kwargs)))):
+            found.add(entry.number)
+    return found
+
+
+def _feeding_a_model(entries: Sequence[Entry]) -> set[int]:
+    """The entries from which the arguments of a model descend."""
+    found: set[int] = set()
+    for entry in reversed(entries):
+        if is_model(entry) or entry.number in found:
+            found |= set(made_in((entry.args, dict(entry.kwargs))))
+    return found
 
 
 def _before_a_model(entries: Sequence[Entry], model: Entry) -> Phase:
@@ -97,8 +122,10 @@ def site_of(entry: Entry, phase: Phase) -> Site:
 
 
 def differentiates(entry: Entry) -> bool:
-    """Whether an entry is a call of ``torch.autograd.grad``."""
-    return isinstance(entry, OpEntry) and entry.function is torch.autograd.grad
+    """Whether an entry takes derivatives: ``torch.autograd.grad`` or a transform."""
+    if not isinstance(entry, OpEntry):
+        return False
+    return entry.differentiates or entry.function is torch.autograd.grad
 
 
 def module_of(entry: Entry) -> Module | None:
@@ -120,25 +147,32 @@ def batch_size(entries: Sequence[Entry]) -> int:
     calls = [entry for entry in entries if isinstance(entry, CallEntry)]
     if calls:
         return next((call.batch for call in calls if call.batch), 0)
-    tensors = [found.tensor for entry in entries for _, found in outsides(entry.args)]
+    tensors = [found.tensor for entry in entries for _, found in found_in(entry.args, Outside)]
     plain = [tensor for tensor in tensors if tensor.dim() and not tensor.requires_grad]
     return plain[0].shape[0] if plain else 0
 
 
 def hooks_in(entries: Iterable[Entry]) -> Iterator[Callable[..., object]]:
-    """Yield the functions that the user's code hung on tensors outside of modules."""
+    """Yield the user's own functions that run when entries outside of modules are executed.
+
+    These are hooks on tensors, what a transform is applied to, and custom autograd functions.
+    """
     for entry in entries:
-        if isinstance(entry, OpEntry) and entry.function is torch.Tensor.register_hook:
-            yield from (value for value in entry.args[1:] if callable(value))
+        if not isinstance(entry, OpEntry):
+            continue
+        yield from (value for value in entry.args if isinstance(value, FunctionType))
+        if isinstance(entry.function, partial):
+            for value in entry.function.args:
+                yield from vars(value).values() if isinstance(value, type) else ()
 
 
-def outsides(value: object, name: str = "") -> Iterator[tuple[str, Outside]]:
-    """Yield the tensors from outside in frozen arguments, with the path to each."""
-    if isinstance(value, Outside):
+def found_in(value: object, kind: type[FoundT], name: str = "") -> Iterator[tuple[str, FoundT]]:
+    """Yield the references of one kind in frozen arguments, with the path to each."""
+    if isinstance(value, kind):
         yield name, value
     elif isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from outsides(item, f"{name}[{index}]")
+            yield from found_in(item, kind, f"{name}[{index}]")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from outsides(item, f"{name}[{key!r}]" if name else str(key))
+            yield from found_in(item, kind, f"{name}[{key!r}]" if name else str(key))

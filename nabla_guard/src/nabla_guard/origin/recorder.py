@@ -25,11 +25,12 @@ from .writes import assigned_attribute, is_in_place, note_writes
 if TYPE_CHECKING:
     from .kept import Kept
 
-__all__ = ["StepRecorder"]
+__all__ = ["VIEWS", "StepRecorder"]
 
 _length = torch._C._len_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _push = torch._C._push_on_torch_function_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 _NEVER = frozenset(
     {
@@ -65,7 +66,7 @@ _DRAWS = frozenset(
         "uniform_",
     }
 )
-_VIEWS = frozenset(
+VIEWS = frozenset(
     {
         "__get__",
         "__getitem__",
@@ -136,7 +137,7 @@ class StepRecorder(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if torch.compiler.is_compiling() or not self.on:
+        if torch.compiler.is_compiling() or not self.on or _transforms() is not None:
             return func(*args, **(kwargs or {}))
         draws = getattr(func, "__name__", "") in _DRAWS
         before = generators_now() if draws else None
@@ -148,7 +149,7 @@ class StepRecorder(TorchFunctionMode):
         if not self.on:
             return outcome
         try:
-            entry = self._note(func, args, kwargs or {}, outcome)
+            entry = self.note(func, args, kwargs or {}, outcome)
             if entry is not None:
                 entry.generators = before
                 self._kept.count()
@@ -156,13 +157,14 @@ class StepRecorder(TorchFunctionMode):
             self._kept.tape.problem(f"{type(error).__name__} while noting a call: {error}")
         return outcome
 
-    def _note(
+    def note(
         self,
         func: Callable[..., object],
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
         outcome: object,
     ) -> OpEntry | None:
+        """Note a call that has returned, unless nothing of it has to be done again."""
         name = getattr(func, "__name__", "")
         if not isinstance(outcome, Tensor) and not _has_tensors(outcome):
             written = outcome is None and self._writes(name, func, args)
@@ -185,7 +187,7 @@ class StepRecorder(TorchFunctionMode):
             function=func,
         )
         tape.append(entry, outcome)
-        if name in _VIEWS:
+        if name in VIEWS:
             tape.borrow(args[0], outcome)
         return entry
 
@@ -215,7 +217,9 @@ class StepRecorder(TorchFunctionMode):
 
 
 def _has_tensors(value: object) -> bool:
-    """Whether a tuple or list, possibly nested once, holds a tensor."""
+    """Whether a tuple, list or mapping, possibly nested once, holds a tensor."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
     if not isinstance(value, (tuple, list)):
         return False
     return any(isinstance(item, Tensor) or _has_tensors(item) for item in value)

@@ -20,6 +20,7 @@ from torch.nn import Module
 from ..loop.exact import tensors_in
 from ..taps.place import Line
 from .ambient import all_generators_kept
+from .arguments import arguments_of, name_rows
 from .as_it_ran import eager, thawed, training
 from .births import BirthMode
 from .findings import Findings, Source
@@ -28,9 +29,9 @@ from .ledger import Ledger, Origin
 from .parts import (
     batch_size,
     differentiates,
+    found_in,
     hooks_in,
     module_of,
-    outsides,
     phases_of,
     relevant,
     site_of,
@@ -39,7 +40,15 @@ from .reach import ReadOnce, functions_of, reach_kept
 from .sites import Sites
 from .states import FINITE
 from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, leaves
-from .undo import UndoLog, attributes_kept, buffers_swapped, gradients_kept, muted, own_modes_off
+from .undo import (
+    UndoLog,
+    attributes_kept,
+    buffers_swapped,
+    gradients_kept,
+    is_hooked_late,
+    muted,
+    own_modes_off,
+)
 
 __all__ = ["execute_again"]
 
@@ -84,6 +93,7 @@ class _Replay:
         self._made: dict[int, list[Tensor]] = {}
         self._written: dict[int, Line] = {}
         self._parameters = list(parameters)
+        self._has_late_hooks = False
         self._loss_births: frozenset[int] | None = None
         self._gradient_births: frozenset[int] | None = None
 
@@ -99,6 +109,7 @@ class _Replay:
             births=tuple(self._mode.births),
             loss=self._loss_births,
             gradients=self._gradient_births,
+            loss_seen=any(isinstance(entry, BackwardEntry) for entry in self._entries),
             problems=self._problems,
         )
 
@@ -115,7 +126,9 @@ class _Replay:
             stack.enter_context(attributes_kept(roots))
             stack.enter_context(reach_kept([*functions_of(roots), *hooks_in(self._entries)], roots))
             stack.enter_context(buffers_swapped(kept))
-            stack.enter_context(gradients_kept(self._leaves(roots)))
+            leaves_outside = self._leaves(roots)
+            self._has_late_hooks = any(map(is_hooked_late, leaves_outside))
+            stack.enter_context(gradients_kept(leaves_outside))
             stack.callback(self._undo.restore)
             stack.enter_context(eager())
             stack.enter_context(self._sites.followed())
@@ -147,7 +160,7 @@ class _Replay:
         found: list[Tensor] = [parameter for root in roots for parameter in root.parameters()]
         found += [tensor for _, tensor in self._parameters]
         for entry in self._entries:
-            found += [o.tensor for _, o in outsides((entry.args, dict(entry.kwargs)))]
+            found += [o.tensor for _, o in found_in((entry.args, dict(entry.kwargs)), Outside)]
         unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
         return list(unique.values())
 
@@ -167,9 +180,8 @@ class _Replay:
     def _declare_arguments(self, entry: CallEntry) -> None:
         model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
         source: Source = "input" if entry.has_parameters else "outside"
-        named = {f"argument {index}": value for index, value in enumerate(entry.args)}
-        for argument, value in (*named.items(), *entry.kwargs.items()):
-            for name, outside in outsides(value, argument):
+        for argument, value in arguments_of(entry):
+            for name, outside in found_in(value, Outside, argument):
                 self._declare(outside.tensor, Origin(source, name, model))
             for name, tensor in tensors_in(value, argument):  # inside of objects
                 self._declare(tensor, Origin(source, name, model))
@@ -200,6 +212,8 @@ class _Replay:
             if isinstance(entry, BackwardEntry) and self._judge(entry, entry.number == last):
                 return
         self._judge_gradients()
+        if self._gradient_births is None and self._has_late_hooks:
+            self.problem("hooks on accumulated gradients are not executed again")
 
     def _do(self, entry: Entry) -> None:
         if isinstance(entry, CallEntry):
@@ -217,6 +231,7 @@ class _Replay:
     def _call(self, entry: CallEntry) -> object:
         module = entry.module
         self._check(entry)
+        name_rows(entry, self._made, self._ledger, self._mode.births)
         if entry.generators is not None:
             entry.generators.restore()
         with training(module, entry.training):

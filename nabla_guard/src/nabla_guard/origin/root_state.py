@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from operator import attrgetter, call
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ __all__ = ["RootState"]
 _SMALL_BYTES = 1 << 20
 _FIRST_CALLS = 3  # buffers may be made by the first ones
 _LOOK_AGAIN_CALLS = 64
+_version = attrgetter("_version")
 _LOSSES = torch.nn.modules.loss.__name__
 
 
@@ -63,14 +65,17 @@ class RootState:
             self._read()
         self._calls = calls + 1
 
+    def look_again(self) -> None:
+        """Read the module's lists again."""
+        self._read()
+
     def version(self) -> int:
         """Return a number that moves with every change in place of any parameter."""
-        total = 0
-        for reference in self._parameters:
-            parameter = reference()
-            if parameter is not None:
-                total += parameter._version
-        return total
+        try:
+            return sum(map(_version, map(call, self._parameters)))
+        except AttributeError:  # one of them is gone
+            found = (reference() for reference in self._parameters)
+            return sum(parameter._version for parameter in found if parameter is not None)
 
     def keep_buffers(self) -> None:
         """Copy the buffers that changed since the last time."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.nn import Module
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -38,6 +39,7 @@ class Site:
         call: where the user's code called the root module.
         node: name of the autograd node that ran.
         serial: sequence number of that node, or of the node that the op belongs to.
+        in_hook: a hook of the user's runs, not the node itself.
     """
 
     phase: Phase
@@ -47,6 +49,7 @@ class Site:
     call: Line | None = None
     node: str = ""
     serial: int = -1
+    in_hook: bool = False
 
 
 class Sites:
@@ -111,12 +114,14 @@ class Sites:
     def _in_backward(self, node: torch.autograd.graph.Node) -> Site:
         serial = node._sequence_nr()
         owner = self._owners.get(serial, Site("backward", self._base.line))
+        line = _line_in_node()
         return replace(
             owner,
             phase="backward",
-            line=_line_in_node() or owner.line,
+            line=line or owner.line,
             node=node.name(),
             serial=serial,
+            in_hook=line is not None and not _is_users(node),
         )
 
     def _enter_module(self, module: Module, args: object) -> None:
@@ -166,6 +171,12 @@ def _running() -> set[int]:
 def _sequence_number() -> int:
     """The number that the next autograd node of this thread will get."""
     return int(torch._C._autograd._get_sequence_nr())
+
+
+def _is_users(node: torch.autograd.graph.Node) -> bool:
+    """Whether a node is the derivative of a custom function; torch has such ones for hooks."""
+    function = getattr(node, "_forward_cls", None) if isinstance(node, BackwardCFunction) else None
+    return function is not None and not function.__module__.startswith("torch.")
 
 
 def _line_in_node() -> Line | None:

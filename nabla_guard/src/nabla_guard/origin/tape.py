@@ -94,10 +94,17 @@ class Entry:
 
 @dataclass(slots=True, kw_only=True)
 class OpEntry(Entry):
-    """A function of torch that the user's code called outside of any module."""
+    """A function of torch that the user's code called outside of any module.
+
+    Attributes:
+        function: the function.
+        generators: state of the random generators at its start; ``None`` when it cannot draw.
+        differentiates: a transform of ``torch.func`` in which derivatives are taken.
+    """
 
     function: Callable[..., object]
     generators: Generators | None = None
+    differentiates: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,9 +218,10 @@ class Tape:
         known = self._made.get(id(tensor))
         return known is not None and known[0]() is tensor
 
-    def has_call_of(self, module: Module) -> bool:
-        """Whether an entry called this module."""
-        return any(isinstance(e, CallEntry) and e.module is module for e in self.entries)
+    def has_call_of(self, module: Module, since: int = 0) -> bool:
+        """Whether an entry after the one with the number ``since`` called this module."""
+        calls = (e for e in self.entries if e.number > since and isinstance(e, CallEntry))
+        return any(call.module is module for call in calls)
 
     def problem(self, text: str) -> None:
         """Note why the step cannot be executed again in full."""

@@ -18,6 +18,7 @@ __all__ = [
     "attributes_kept",
     "buffers_swapped",
     "gradients_kept",
+    "is_hooked_late",
     "muted",
     "own_modes_off",
 ]
@@ -136,6 +137,11 @@ def gradients_kept(tensors: Iterable[Tensor]) -> Iterator[None]:
             tensor.grad = grad
             if hooks:
                 cast("dict[int, object]", tensor._post_accumulate_grad_hooks).update(hooks)
+
+
+def is_hooked_late(tensor: Tensor) -> bool:
+    """Whether hooks run after a gradient of a tensor was accumulated."""
+    return bool(_hooks(tensor))
 
 
 def _hooks(tensor: Tensor) -> dict[int, object]:

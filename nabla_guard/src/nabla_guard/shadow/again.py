@@ -8,7 +8,7 @@ the same; what a forward pass leaves in buffers, attributes and plain Python sta
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import CodeType
 
@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..origin.ambient import all_generators_kept
 from ..origin.as_it_ran import eager, thawed, training
 from ..origin.kept import Kept
+from ..origin.parts import batch_size, hooks_in
 from ..origin.reach import functions_of, reach_kept
 from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
 from ..origin.undo import (
@@ -31,6 +32,7 @@ from ..origin.undo import (
     own_modes_off,
 )
 from .mode import ShadowMode
+from .needed import entries_in, needed
 
 __all__ = ["CannotExecute", "Step"]
 
@@ -50,6 +52,7 @@ class Step:
     Attributes:
         records_graph: whether derivatives can be taken inside of it.
         modules: the root modules that it calls.
+        batch: number of samples in its batch; 0 when not known.
 
     Raises:
         CannotExecute: there is no backward pass, or it depends on what was not kept.
@@ -66,7 +69,11 @@ class Step:
         if not any(isinstance(root, Made) for root in self._roots):
             problems = kept.tape.problems or ["the loss was made by something that was not noted"]
             raise CannotExecute("; ".join(problems))
-        self._entries = _needed(kept.tape.entries, self._roots, backward.number)
+        try:
+            self._entries = needed(kept.tape.entries, self._roots, backward.number)
+        except LookupError as missing:
+            raise CannotExecute(str(missing)) from None
+        self.batch = batch_size(self._entries)
         self._made: dict[int, list[Tensor]] = {}
         self.records_graph = any(
             getattr(getattr(entry, "function", None), "__name__", "") == "grad"
@@ -134,7 +141,8 @@ class Step:
                 stack.enter_context(own_modes_off())
                 stack.enter_context(muted())
                 stack.enter_context(all_generators_kept())
-                stack.enter_context(reach_kept(functions_of(self.modules), self.modules))
+                functions = [*functions_of(self.modules), *hooks_in(self._entries)]
+                stack.enter_context(reach_kept(functions, self.modules))
                 stack.enter_context(attributes_kept(self.modules))
                 stack.enter_context(buffers_swapped(kept))
                 stack.enter_context(gradients_kept(parameters))
@@ -186,7 +194,7 @@ def _unscaled(root: object, known: Mapping[int, Entry]) -> object:
 
 def _is_number(value: object, known: Mapping[int, Entry]) -> bool:
     """Whether a factor does not depend on a model; a scale may be older than the step."""
-    open_entries = set(_entries_in(value))
+    open_entries = set(entries_in(value))
     seen: set[int] = set()
     while open_entries:
         number = open_entries.pop()
@@ -195,31 +203,5 @@ def _is_number(value: object, known: Mapping[int, Entry]) -> bool:
             return False
         seen.add(number)
         if entry is not None:
-            open_entries |= set(_entries_in((entry.args, dict(entry.kwargs)))) - seen
+            open_entries |= set(entries_in((entry.args, dict(entry.kwargs)))) - seen
     return True
-
-
-def _needed(entries: Sequence[Entry], roots: Sequence[object], before: int) -> list[Entry]:
-    """Return the entries before a backward pass on which its roots depend, in their order."""
-    wanted = set(_entries_in(tuple(roots)))
-    found: list[Entry] = []
-    for entry in reversed(entries):
-        if entry.number < before and entry.number in wanted:
-            found.append(entry)
-            wanted.update(_entries_in((entry.args, dict(entry.kwargs))))
-    missing = wanted - {entry.number for entry in found}
-    if missing:
-        raise CannotExecute("the loss uses something that was computed before this step")
-    return found[::-1]
-
-
-def _entries_in(value: object) -> Iterator[int]:
-    """The entries that frozen arguments refer to."""
-    if isinstance(value, Made):
-        yield value.entry
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _entries_in(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _entries_in(item)

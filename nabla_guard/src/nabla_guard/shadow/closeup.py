@@ -18,6 +18,7 @@ from types import CodeType
 import torch
 from torch import Tensor
 
+from ..origin.measure import sample_at
 from ..origin.tape import leaves
 from ..taps.place import user_line
 from .compare import flushed_share, magnitude, relative_error
@@ -43,13 +44,19 @@ class CloseUp:
         dtype: coarsest dtype of its results.
         limits: how far is too far.
         until: code outside of which no line of the program lies.
+        batch: number of samples in the batch; 0 when not known.
 
     Attributes:
         verdict: the error of the region, if it is one.
     """
 
     def __init__(
-        self, number: int, dtype: torch.dtype, limits: ShadowLimits, until: frozenset[CodeType]
+        self,
+        number: int,
+        dtype: torch.dtype,
+        limits: ShadowLimits,
+        until: frozenset[CodeType],
+        batch: int = 0,
     ) -> None:
         self.verdict: RegionError | None = None
         self._number = number
@@ -57,6 +64,7 @@ class CloseUp:
         self._limit = error_limit(dtype)
         self._limits = limits
         self._until = until
+        self._batch = batch
         self._wrong: dict[int, _Descent] = {}
         self._overflows: dict[int, _Descent] = {}
         self._inherited: _Descent | None = None
@@ -88,11 +96,14 @@ class CloseUp:
             self._wrong.pop(key, None)
             self._overflows.pop(key, None)
             if not wrong and not _overflows(tensor, mirror):
+                if self._inherited is not None and self._inherited.first.overflowed:
+                    self._overflows[key] = self._inherited.shown_by(call.name, tensor)
                 continue
             descent = self._inherited or _Descent(
                 self._describe(call, (tensor, mirror), error, explained)
             )
             if wrong:
+                descent = descent.shown_by(call.name, tensor)
                 self._wrong[key] = self._last = descent
             else:  # infinite, as it must be in this dtype: it matters if a finite number follows
                 self._overflows[key] = _Descent(replace(descent.first, error=math.inf))
@@ -137,7 +148,14 @@ class CloseUp:
             result=magnitude(mirror),
             flushed=flushed_share(tensor, mirror),
             dtype=dtype_name(tensor.dtype),
+            overflowed=_overflows(tensor, mirror),
+            sample=self._sample(call, tensor),
         )
+
+    def _sample(self, call: OpCall, tensor: Tensor) -> int | None:
+        places = tensor.isinf().nonzero()
+        index = tuple(places[0].tolist()) if places.numel() else ()
+        return sample_at(index, tuple(tensor.shape), self._batch, call.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +174,14 @@ class _Descent:
         """Return the descent of what an op makes of the value."""
         linear = op in _SUMS or (op in _FACTORS and wrong_inputs == 1)
         return replace(self, linear=self.linear and linear)
+
+    def shown_by(self, op: str, tensor: Tensor) -> _Descent:
+        """Return the descent of a wrong value; of one that an op made of an infinity, with it."""
+        first = self.first
+        if not first.overflowed or first.hidden_by:
+            return self
+        finite = bool(tensor.isfinite().all())
+        return replace(self, first=replace(first, hidden_by=op)) if finite else self
 
 
 def _overflows(low: Tensor, mirror: Tensor) -> bool:

@@ -32,6 +32,9 @@ class OpError:
         result: root mean square of its float64 result.
         flushed: share of non-zero results that are zero or subnormal in the dtype.
         dtype: dtype of its result.
+        overflowed: its result is infinite where float64 holds it.
+        hidden_by: op that made a finite number of that infinity.
+        sample: position along the batch axis of its first infinity.
     """
 
     op: str
@@ -44,6 +47,9 @@ class OpError:
     result: float
     flushed: float
     dtype: str
+    overflowed: bool = False
+    hidden_by: str = ""
+    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,8 @@ class ShadowMode(TorchDispatchMode):
             self.undo.about_to_write(tensor)
         call = self._begin(func, args, kwargs, written, treatment)
         outcome = func(*args, **kwargs) if call is None else self._run(call, treatment)
+        if treatment is Treatment.FILL:
+            self._keep_constant(outcome)
         self._settle(outcome, written, mirrored=call is not None)
         return outcome
 
@@ -121,7 +123,7 @@ class ShadowMode(TorchDispatchMode):
     ) -> OpCall | None:
         """Return the call if it is to be mirrored."""
         frame = self.frames.top
-        if not frame.active or treatment is Treatment.DROP:
+        if not frame.active or treatment in (Treatment.DROP, Treatment.FILL):
             return None
         tensors = list(leaves((args, kwargs)))
         inputs = [tensor for tensor in tensors if is_low(tensor)]
@@ -203,6 +205,13 @@ class ShadowMode(TorchDispatchMode):
                 if call.frame.shifted is not None:
                     call.shifted.append(call.frame.shifted.value(tensor))
 
+    def _keep_constant(self, outcome: object) -> None:
+        """Let a constant stay where it is when what enters the region is moved."""
+        moved = self.frames.top.shifted
+        for tensor in leaves(outcome) if moved is not None else ():
+            if moved is not None and is_low(tensor) and is_plain(tensor):
+                moved.put(tensor, upcast(tensor, 0.0))
+
     @staticmethod
     def _keep_shifted(
         frame: Frame, tensor: Tensor, moved: Tensor | None, offset: Tensor | None
@@ -241,5 +250,8 @@ def _at(results: Sequence[object], index: int) -> Tensor | None:
 
 
 def _own_error(tensor: Tensor, alone: Tensor | None) -> Tensor | None:
-    """What an accurate op adds to the error of its inputs."""
-    return None if alone is None else tensor.detach().double() - alone
+    """What an accurate op adds to the error of its inputs; nothing where both are infinite."""
+    if alone is None:
+        return None
+    low = tensor.detach().double()
+    return torch.where(low == alone, 0.0, low - alone)

@@ -26,6 +26,7 @@ class Treatment(Enum):
     MOVE = "only moves values: computed in float64 where it moves mirrored ones"
     ACCURATE = "computed in float64, and its own error is left out"
     DROP = "its result counts as exact"
+    FILL = "a constant of the program: exact, also where what enters the region is moved"
 
 
 _DROP = frozenset(
@@ -41,15 +42,10 @@ _DROP = frozenset(
         "floor_divide",
         "fmod",
         "frac",
-        "full_like",
         "heaviside",
         "multinomial",
         "new_empty",
         "new_empty_strided",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones_like",
         "rand_like",
         "randn_like",
         "remainder",
@@ -57,6 +53,23 @@ _DROP = frozenset(
         "sign",
         "sgn",
         "trunc",
+    }
+)
+_FILL = frozenset(
+    {
+        "arange",
+        "eye",
+        "full",
+        "full_like",
+        "linspace",
+        "logspace",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "scalar_tensor",
+        "zeros",
         "zeros_like",
     }
 )
@@ -113,6 +126,8 @@ def _decide(op: OpOverload) -> Treatment:
     name = name_of(op)
     if op.is_view:
         return Treatment.VIEW
+    if name in _FILL:
+        return Treatment.FILL
     if torch.Tag.nondeterministic_seeded in op.tags or name in _DROP:
         return Treatment.DROP
     if name in _MOVE:

@@ -49,7 +49,7 @@ class ShadowSampler:
         """Take no more samples."""
         self._stopped = "the guard has ended"
 
-    def run(self, loop: LiveLoop, *, thorough: bool = False) -> Sample:
+    def run(self, loop: LiveLoop, *, thorough: bool = False, apart: bool = False) -> Sample:
         """Execute the forward pass of the present step in float64 beside itself.
 
         Samples take turns: one judges every region from the values that entered it, the next the
@@ -61,6 +61,7 @@ class ShadowSampler:
         Args:
             loop: a loop whose optimizer is about to step.
             thorough: judge both ways.
+            apart: judge every region, out of turn.
 
         Returns:
             What was found; what could not be judged is in ``unsupported``.
@@ -73,11 +74,11 @@ class ShadowSampler:
             if not keeper.enabled:
                 raise CannotExecute("the step was not kept")
             step = Step(keeper.kept)
-            if thorough or not self._whole:
+            if thorough or apart or not self._whole:
                 self._try(step, sample, whole=False)
-            if self._whole or (thorough and not sample.errors):
+            if not apart and (self._whole or (thorough and not sample.errors)):
                 self._try(step, sample, whole=True)
-            self._whole = not thorough and not self._whole
+            self._whole = self._whole if apart else not thorough and not self._whole
         except CannotExecute as missing:
             sample.unsupported.append(Unsupported(what=WHOLE_STEP, reason=str(missing)))
         except Exception as error:
@@ -104,7 +105,7 @@ class ShadowSampler:
         sample.unsupported += mode.unsupported.values()
         sample.worst = look.worst
         for number, dtype in list(look.suspects.items())[:_MAX_CLOSE_LOOKS]:
-            close = CloseUp(number, dtype, self.limits, until)
+            close = CloseUp(number, dtype, self.limits, until, step.batch)
             step.execute(_mode(close.left, close.opened, close, whole=whole))
             if close.verdict is not None:
                 sample.errors.append(replace(close.verdict, whole=whole))

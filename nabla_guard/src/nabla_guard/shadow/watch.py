@@ -65,9 +65,12 @@ class ShadowWatch(Watch):
         self.loop.calm.attend()
 
     def look(self) -> None:
-        """Take a sample of the step that is being closed, if the options allow any."""
+        """Take a sample of the step that is being closed, region by region, if options allow any.
+
+        One odd sample of a batch hardly moves the loss: what is judged by the loss would miss it.
+        """
         if self.loop.shadow == "sample" and self.loop.numbers is None:
-            self._sample()
+            self._sample(apart=True)
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
@@ -75,14 +78,14 @@ class ShadowWatch(Watch):
             return  # what is not finite has its own explanation
         self._sample()
 
-    def _sample(self) -> None:
+    def _sample(self, *, apart: bool = False) -> None:
         if self._sampled_at == (self.loop.index, id(self.loop.stepping)):
             return
         self._sampled_at = (self.loop.index, id(self.loop.stepping))
         self._asked = False
         self.taken += 1
         thorough = self.loop.shadow == "always"
-        self.fresh.append(self._sampler.run(self.loop, thorough=thorough))
+        self.fresh.append(self._sampler.run(self.loop, thorough=thorough, apart=apart))
 
     def _is_due(self, key: int) -> bool:
         """Whether the schedule of one optimizer has reached the present step."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..origin.region import Region
 from .patching import Patches, Replacement
+from .wire import DECLINED
 
 if TYPE_CHECKING:
     from .wire import Wire
@@ -77,6 +78,10 @@ class BackwardTap:
         def run_backward(outputs: Sequence[Tensor], *args: object, **kwargs: object) -> object:
             if not wire.listeners or not kwargs.get("accumulate_grad"):
                 return original(outputs, *args, **kwargs)
+            if wire.express is not None:
+                gradients = wire.express.backward(original, outputs, args, kwargs)
+                if gradients is not DECLINED:
+                    return gradients
             keeper = wire.keeper
             kept = keeper.threads.kept if keeper.enabled else None
             busy = kept is not None and (kept.replaying or kept.in_backward)

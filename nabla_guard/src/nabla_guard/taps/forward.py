@@ -10,21 +10,22 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.nn import Module
 
+from .inside import NOBODY, Inside
 from .patching import Patches, Replacement
 from .place import count_on_stack
+from .wire import DECLINED
 
 if TYPE_CHECKING:
     from types import CodeType
 
-    from .inside import Inside
     from .wire import Wire
 
-__all__ = ["ForwardTap"]
+__all__ = ["ForwardTap", "Running"]
 
 _NOTED = "unpatched_nn_module_call"
 
@@ -32,10 +33,13 @@ _current_task = torch._C._current_graph_task_id
 _transforms = torch._C._functorch.peek_interpreter_stack
 
 
-class _Running(threading.local):
-    """The root module that runs in this thread, and who looks inside it."""
+class Running(threading.local):
+    """Whether a root module runs in this thread, and who looks inside it.
 
-    root: Module | None = None
+    Attributes:
+        inside: who does; :data:`NOBODY`, or ``None`` while no root module runs.
+    """
+
     inside: Inside | None = None
 
 
@@ -44,13 +48,13 @@ class ForwardTap:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._running = _Running()
+        self._running = Running()
         self._door: CodeType | None = None
         self._original: Replacement | None = None
 
     def install(self, patches: Patches) -> tuple[str, ...]:
         """Replace the methods; return what this version of torch lacks."""
-        self._running = _Running()
+        self._running = Running()
         wrappers = (("__call__", self._wrap_call), ("load_state_dict", self._wrap_load))
         return tuple(
             f"torch.nn.Module.{name}"
@@ -69,27 +73,33 @@ class ForwardTap:
     def heal(self) -> None:
         """Forget a root that never returned because its thread of control was cut off."""
         running = self._running
-        if running.root is not None and (self._door is None or not count_on_stack(self._door)):
-            running.root = None
+        if running.inside is not None and (self._door is None or not count_on_stack(self._door)):
+            running.inside = None
 
     def _wrap_call(self, original: Replacement) -> Replacement:
-        running, enter = self._running, self._call_root
+        running, enter, wire = self._running, self._call_root, self._wire
         is_traced = torch.compiler.is_dynamo_compiling  # first: the compiler must see nothing else
 
-        def call(module: Module, *args: object, **kwargs: object) -> object:
+        def call(*args: object, **kwargs: object) -> object:  # the module comes first
             if is_traced():
-                return original(module, *args, **kwargs)
-            if running.root is not None:
-                inside = running.inside
-                if inside is None:
-                    return original(module, *args, **kwargs)
-                if inside.whole:
-                    return inside.around(original, module, args, kwargs)
-                output = original(module, *args, **kwargs)
-                if not module._modules:
-                    inside.ended(module, output)
-                return output
-            return enter(original, module, args, kwargs)
+                return original(*args, **kwargs)
+            inside = running.inside
+            if inside is NOBODY:
+                return original(*args, **kwargs) if kwargs else original(*args)
+            module = cast("Module", args[0])
+            if inside is None:
+                express = wire.express
+                if express is not None and not kwargs:
+                    output = express.call(original, module, args[1:], running)
+                    if output is not DECLINED:
+                        return output
+                return enter(original, module, args[1:], kwargs)
+            if inside.whole:
+                return inside.around(original, module, args[1:], kwargs)
+            output = original(*args, **kwargs) if kwargs else original(*args)
+            if not module._modules:
+                inside.ended(module, output)
+            return output
 
         self._door, self._original = call.__code__, original
         return call
@@ -109,15 +119,11 @@ class ForwardTap:
         apart = _current_task() != -1 or _transforms() is not None
         if keeper.enabled and not apart:
             keeper.entered(module, args)
-        running.root = module
+        running.inside = NOBODY
         output = None
         try:
-            inside = None
-            for insider in wire.insiders:
-                inside = insider.begin(module)
-                if inside is not None:
-                    break
-            running.inside = inside
+            inside = self._inside(module)
+            running.inside = inside or NOBODY
             if inside is None:
                 output = original(module, *args, **kwargs)
             elif inside.whole:
@@ -127,12 +133,20 @@ class ForwardTap:
                 if not module._modules:
                     inside.ended(module, output)
         finally:
-            running.root = None
+            running.inside = None
             if output is not None and not apart:
                 self._tell(module, args, kwargs, output)
             if keeper.enabled and not apart:
                 keeper.left(module, args, kwargs, output)
         return output
+
+    def _inside(self, root: Module) -> Inside | None:
+        """Who looks inside a call of a root: the first one that wants to."""
+        for insider in self._wire.insiders:
+            inside = insider.begin(root)
+            if inside is not None:
+                return inside
+        return None
 
     def _tell(
         self,

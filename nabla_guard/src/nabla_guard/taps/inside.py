@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch.nn import Module
 
-__all__ = ["Inside", "Insider"]
+__all__ = ["NOBODY", "Inside", "Insider"]
 
 
 class Inside(Protocol):
@@ -27,6 +27,29 @@ class Inside(Protocol):
         kwargs: Mapping[str, object],
     ) -> object:
         """Call any module; only where :attr:`whole`."""
+
+
+class _Nobody:
+    """Looks inside nothing."""
+
+    whole = False
+
+    def ended(self, module: Module, output: object) -> None:
+        """See :class:`Inside`."""
+
+    def around(
+        self,
+        call: Callable[..., object],
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """See :class:`Inside`."""
+        return call(module, *args, **kwargs)
+
+
+NOBODY: Inside = _Nobody()
+"""Stands for the absence of anybody who looks inside a root module that runs."""
 
 
 class Insider(Protocol):

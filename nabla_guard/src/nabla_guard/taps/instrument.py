@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..origin.keeper import Keeper
 from .backward import BackwardTap
 from .forward import ForwardTap
+from .functions import FunctionTap
 from .hush import Hush
 from .inside import Insider
 from .listener import Listener
@@ -27,6 +28,7 @@ from .wire import Wire
 if TYPE_CHECKING:
     from nabla_core.session import Session
 
+    from ..loop.express import Express
     from ..loop.live import LiveLoop
     from ..options import GuardOptions
 
@@ -61,11 +63,13 @@ class Instrument:
                 return
             if not self._wire.listeners:
                 self._install()
+            self._wire.express = None
             self._wire.listeners = (*self._wire.listeners, listener)
 
     def detach(self, listener: Listener) -> None:
         """Stop delivering; with the last listener every hook and replacement is removed."""
         with self._lock:
+            self._wire.express = None
             before = self._wire.listeners
             self._wire.listeners = tuple(known for known in before if known is not listener)
             if before and not self._wire.listeners:
@@ -74,26 +78,42 @@ class Instrument:
     def look_inside(self, insider: Insider) -> None:
         """Let ``insider`` look inside root modules, until the last listener is detached."""
         with self._lock:
+            self._wire.express = None
             if insider not in self._wire.insiders:
                 self._wire.insiders = (insider, *self._wire.insiders)
 
     def look_away(self, insider: Insider) -> None:
         """Stop what :meth:`look_inside` started."""
         with self._lock:
+            self._wire.express = None
             known = self._wire.insiders
             self._wire.insiders = tuple(found for found in known if found is not insider)
+
+    def has_only(self, listener: Listener) -> bool:
+        """Whether nobody else is told anything."""
+        return self._wire.listeners == (listener,)
+
+    def let_through(self, express: Express | None) -> None:
+        """Let ``express`` take over at the doors, until anybody is attached or detached.
+
+        Args:
+            express: ``None`` for the long way.
+        """
+        self._wire.express = express
 
     @contextmanager
     def unheard(self) -> Iterator[None]:
         """Tell nobody what happens inside the block: calls of ours are not the program's."""
         wire = self._wire
+        wire.express = None
         listeners, wire.listeners = wire.listeners, ()
         try:
             yield
         finally:
             wire.listeners = listeners
 
-    def _drop(self, listener: Listener, error: Exception) -> None:
+    def drop(self, listener: Listener, error: Exception) -> None:
+        """Take off a listener that raised, and tell it so; the training goes on."""
         try:
             listener.failed(error)
         finally:
@@ -105,14 +125,16 @@ class Instrument:
             self.keeper.heal()
 
     def _lay_wire(self) -> None:
-        self._wire = Wire(self.keeper, self._drop, self._heal)
+        self._wire = Wire(self.keeper, self.drop, self._heal)
         self._forward = ForwardTap(self._wire)
         self._optimizers = OptimizerTap(self._wire)
 
     def _install(self) -> None:
         self._hush.start()
         self._lay_wire()
-        taps = (self._forward, self._optimizers, BackwardTap(self._wire), ScalerTap(self._wire))
+        wire = self._wire
+        others = (BackwardTap(wire), ScalerTap(wire), FunctionTap(wire))
+        taps = (self._forward, self._optimizers, *others)
         self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
 
     def _remove(self) -> None:

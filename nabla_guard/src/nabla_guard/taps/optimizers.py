@@ -92,8 +92,10 @@ class OptimizerTap:
             return
         stepping.outermost, stepping.inner = optimizer, 0
         wire = self._wire
-        wire.heal()
         closure = (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs)
+        if wire.express is not None and not closure and wire.express.step(optimizer):
+            return
+        wire.heal()
         if not closure and wire.keeper.enabled:
             wire.keeper.pause()  # a closure runs the user's own code
         for listener in wire.listeners:
@@ -158,7 +160,7 @@ class OptimizerTap:
     def _cleared(self, owner: Optimizer | Module) -> None:
         wire = self._wire
         keeper = wire.keeper
-        if keeper.enabled and keeper.threads.kept.tape.entries:
+        if keeper.enabled and keeper.threads.kept.has_pass:
             keeper.cleared()
         for listener in wire.listeners:
             try:

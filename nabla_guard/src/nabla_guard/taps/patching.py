@@ -30,12 +30,13 @@ class Patches:
 
         Only an attribute of ``owner`` itself is replaced, never an inherited one.
         """
-        original = vars(owner).get(name)
+        present = vars(owner).get(name)
+        original = _plain(present)
         if not callable(original):
             return False
         replacement = make(original)
         functools.update_wrapper(replacement, original)
-        setattr(owner, name, replacement)
+        setattr(owner, name, _like(present, replacement))
         self._undo.append((owner, name, replacement))
         return True
 
@@ -50,5 +51,16 @@ class Patches:
 def _uncover(owner: object, name: str) -> None:
     """Take off the replacements on top that have been given back."""
     present = vars(owner).get(name)
-    if callable(present) and present in _RETIRED:
-        setattr(owner, name, inspect.unwrap(present, stop=lambda found: found not in _RETIRED))
+    function = _plain(present)
+    if callable(function) and function in _RETIRED:
+        bare = inspect.unwrap(function, stop=lambda found: found not in _RETIRED)
+        setattr(owner, name, _like(present, bare))
+
+
+def _plain(attribute: object) -> object:
+    """The function behind a class method, as the class holds it."""
+    return attribute.__func__ if isinstance(attribute, classmethod) else attribute
+
+
+def _like(attribute: object, function: Callable[..., object]) -> object:
+    return classmethod(function) if isinstance(attribute, classmethod) else function

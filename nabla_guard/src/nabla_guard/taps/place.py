@@ -14,7 +14,7 @@ from nabla_core.discovery import FIRST_PARTY
 
 from ..facts import Place
 
-__all__ = ["Line", "count_on_stack", "user_line", "user_place"]
+__all__ = ["Line", "count_on_stack", "is_of_user", "user_line", "user_place"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = ("nabla_core", *(f"nabla_{name}" for name in FIRST_PARTY))
@@ -52,7 +52,7 @@ def user_line(until: frozenset[CodeType] = frozenset()) -> Line | None:
             break
         rank = _RANKS.get(code.co_filename)
         if rank is None:
-            rank = _RANKS[code.co_filename] = _classify(code.co_filename)
+            rank = _rank(code.co_filename)
         if rank == 0:
             return Line(code.co_filename, frame.f_lineno, code.co_name)
         if rank == 1 and library is None:
@@ -75,6 +75,19 @@ def count_on_stack(code: CodeType) -> int:
         count += frame.f_code is code
         frame = frame.f_back
     return count
+
+
+def is_of_user(filename: str) -> bool:
+    """Return whether a file is the user's own code."""
+    return _rank(filename) == 0
+
+
+def _rank(filename: str) -> int:
+    """:func:`_classify`, once for each file."""
+    rank = _RANKS.get(filename)
+    if rank is None:
+        rank = _RANKS[filename] = _classify(filename)
+    return rank
 
 
 def _classify(filename: str) -> int:

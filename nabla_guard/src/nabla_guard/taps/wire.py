@@ -8,12 +8,19 @@ nothing is told twice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..origin.keeper import Keeper
 from .inside import Insider
 from .listener import Listener
 
-__all__ = ["Wire"]
+if TYPE_CHECKING:
+    from ..loop.express import Express
+
+__all__ = ["DECLINED", "Wire"]
+
+DECLINED = object()
+"""What an express returns for a call that it did not make."""
 
 
 class Wire:
@@ -25,9 +32,10 @@ class Wire:
         keeper: keeps the calls of a step, so that it can be executed again.
         drop: takes off a listener that raised, and tells it so; the training goes on.
         heal: forgets what was interrupted; called before each step.
+        express: takes over at the doors while nothing happens that is not expected.
     """
 
-    __slots__ = ("drop", "heal", "insiders", "keeper", "listeners")
+    __slots__ = ("drop", "express", "heal", "insiders", "keeper", "listeners")
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class Wire:
     ) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self.insiders: tuple[Insider, ...] = ()
+        self.express: Express | None = None
         self.keeper = keeper
         self.drop = drop
         self.heal = heal
@@ -45,4 +54,5 @@ class Wire:
         """Let the taps on this wire pass everything on, and nothing else."""
         self.listeners = ()
         self.insiders = ()
+        self.express = None
         self.keeper = Keeper()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
@@ -11,8 +12,11 @@ from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
 from ..facts import LoopFacts, Place
+from ..origin.traits import is_selection
 from ..rules import (
     CANCELLATION,
+    NON_FINITE_FORWARD,
+    NON_FINITE_LOSS,
     NUMERICAL_INSTABILITY,
     OVERFLOW_RISK,
     SHADOW_UNSUPPORTED,
@@ -21,6 +25,7 @@ from ..rules import (
 from ..shadow.findings import WHOLE_STEP, OpError, RangeRisk, RegionError, Sample, Unsupported
 from ..shadow.jumps import LossJumps
 from ..shadow.limits import ShadowLimits
+from ..shadow.overflow_flag import OverflowFlag
 from ..shadow.watch import ShadowWatch
 
 __all__ = ["InstabilityDetector", "judge_sample"]
@@ -41,6 +46,7 @@ class InstabilityDetector:
         self._undecide = undecide
         self._watch = facts.gather(ShadowWatch)
         self._jumps = LossJumps()
+        self._overflow = OverflowFlag()
         self._unsupported: set[str] = set()
 
     @property
@@ -49,8 +55,12 @@ class InstabilityDetector:
         return self._watch.loop.shadow == "off"
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
-        """Judge the sample of this step, if one was taken; a loss that jumps deserves one."""
-        if self._jumps.jumped(record.signals.get("loss"), record.step):
+        """Judge the sample of this step, if one was taken.
+
+        A loss that jumps deserves one, and so does an overflow that no output shows.
+        """
+        jumped = self._jumps.jumped(record.signals.get("loss"), record.step)
+        if self._overflow.raised() or jumped:
             self._watch.look()
         return self._judge() if self._watch.fresh else ()
 
@@ -79,7 +89,8 @@ def judge_sample(sample: Sample) -> Iterator[Issue]:
     step = sample.step
     for error in sample.errors:
         if not error.gradient_free or error.error >= _WORTHLESS_LOSS:
-            yield _error_issue(error, step)
+            swallowed = error.first.hidden_by and not is_selection(error.first.hidden_by)
+            yield _swallowed_issue(error, step) if swallowed else _error_issue(error, step)
     for risk in sample.risks:
         yield _risk_issue(risk, step)
     for missing in sample.unsupported:
@@ -121,6 +132,25 @@ def _error_issue(error: RegionError, step: int) -> Issue:
         confidence=1.0,
         dtype=first.dtype,
         **evidence,
+    )
+
+
+def _swallowed_issue(error: RegionError, step: int) -> Issue:
+    """An infinity out of finite inputs that a later op of the same code computed with."""
+    first = error.first
+    rule = NON_FINITE_LOSS if error.module is None else NON_FINITE_FORWARD
+    where = _where(first.place, error.module, first.op)
+    subject = "outside of modules" if error.module is None else f"in {_name(error)}"
+    return rule.issue(
+        f"{first.op} {subject} overflows {first.dtype}, and {first.hidden_by} makes a finite "
+        f"number of the infinity: the result is off by {error.error:.2g} of its size against "
+        f"float64 (limit {error.limit:.2g}).",
+        step=step,
+        where=replace(where, sample=first.sample),
+        phase="loss" if error.module is None else "forward",
+        relative_error=Quantity(value=error.error, limit=error.limit),
+        swallowed_by=first.hidden_by,
+        dtype=first.dtype,
     )
 
 

@@ -1,0 +1,270 @@
+"""The shortest way through the doors of torch in a calm step.
+
+On a small model every call of Python counts. Where :class:`.quick.QuickStep` follows a loop, a door
+asks the express first: it does what the door, the keeper and the loop would have done one after the
+other, and leaves everything as they would have left it. Whatever is not quite like the steps before
+it declines, and the door goes the long way.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from threading import get_ident
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ..origin.ambient import Ambient, ambient_now
+from ..origin.keeper import MAX_OVERFLOWS
+from ..origin.region import Region
+from ..origin.shorthand import BackwardNote, CallNote, draw_state, spot_above
+from ..taps.inside import NOBODY
+from ..taps.instrument import INSTRUMENT
+from ..taps.wire import DECLINED
+
+if TYPE_CHECKING:
+    from ..origin.root_state import RootState
+    from ..taps.forward import Running
+    from .live import LiveLoop
+    from .quick import QuickStep
+    from .roots import RootRecord
+
+__all__ = ["Express"]
+
+_LOSS, _UPDATE = Region.LOSS, Region.UPDATE
+_PLAIN = frozenset({Tensor})
+_GRADED = Ambient(True)
+_NOTHING: Mapping[str, object] = {}
+_version = attrgetter("_version")
+_DOORS = 4  # this many of the innermost functions are ours
+_is_autocast = torch._C._is_any_autocast_enabled
+_is_recording = torch.is_grad_enabled
+_current_task = torch._C._current_graph_task_id
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+class _Stop:
+    """A root module as the express knows it.
+
+    Attributes:
+        ref: the module.
+        state: what the keeper knows of it.
+        root: what the loop knows of it; ``None`` for one without parameters.
+        training: the mode in which it is called.
+        told: the loop wants to hear of a call of it although it has no parameters.
+        seen: its inside is looked into, where anything is.
+    """
+
+    __slots__ = ("ref", "root", "seen", "state", "told", "training")
+
+    def __init__(
+        self, module: Module, state: RootState, root: RootRecord | None, seen: bool
+    ) -> None:
+        self.ref = weakref.ref(module)
+        self.state = state
+        self.root = root
+        self.seen = seen
+        self.told = seen and root is None
+        self.training = module.training
+
+
+class Express:
+    """Takes the calls of one thread through a calm step.
+
+    Args:
+        loop: the loop that is watched, calm and alone.
+        quick: follows its steps.
+    """
+
+    __slots__ = (
+        "_here",
+        "_keeper",
+        "_kept",
+        "_loop",
+        "_put_off",
+        "_quick",
+        "_running",
+        "_stops",
+        "_thread",
+    )
+
+    def __init__(self, loop: LiveLoop, quick: QuickStep) -> None:
+        self._loop = loop
+        self._quick = quick
+        self._thread = get_ident()
+        self._keeper = INSTRUMENT.keeper
+        self._kept = INSTRUMENT.keeper.kept
+        self._here = loop.layers.gatherer()
+        self._put_off = loop.pending.traffic.put_off
+        self._stops: dict[int, _Stop] = {}
+        self._running: Running | None = None
+
+    @staticmethod
+    def suits(loop: LiveLoop) -> bool:
+        """Whether the doors have nobody to tell but this loop, and it nobody inside."""
+        unheard = not loop.watches.listens("forward_ended", "backward_started")
+        alone = INSTRUMENT.has_only(loop) and INSTRUMENT.keeper.enabled
+        open_wide = loop.layers.unasked and not loop.layers.whole
+        return unheard and alone and open_wide and not loop.attentive
+
+    # ------------------------------------------------------------------ the doors
+    def call(
+        self,
+        original: Callable[..., object],
+        module: Module,
+        args: tuple[object, ...],
+        running: Running,
+    ) -> object:
+        """Call a root module; ``DECLINED`` when it was not called."""
+        stop = self._stops.get(id(module)) or self._meet(module)
+        if stop is None or stop.ref() is not module:
+            return DECLINED
+        try:
+            note = self._begin(stop, module, args)
+        except Exception:
+            return DECLINED  # it will happen again on the long way, where it is reported
+        if note is None:
+            return DECLINED
+        kept = self._kept
+        kept.depth += 1
+        self._running = running
+        running.inside = self._here or NOBODY if stop.seen and self._loop.due else NOBODY
+        try:
+            note.output = original(module, *args)
+        finally:
+            running.inside = None
+            if note.output is not None:
+                kept.later.append(note)
+                if stop.root is not None:
+                    self._put_off(stop.root, args, _NOTHING, note.output)
+                elif stop.told:
+                    self._tell(module, args, note.output)
+            self._listen()
+        return note.output
+
+    def backward(
+        self,
+        original: Callable[..., object],
+        roots: Sequence[Tensor],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """Run an accumulating backward pass; ``DECLINED`` when it was not run."""
+        kept = self._kept
+        if (
+            get_ident() != self._thread
+            or not self._keeper.enabled
+            or kept.replaying
+            or kept.in_backward
+            or len(roots) != 1
+            or type(roots[0]) is not Tensor
+            or any(args[1:])  # a graph that is kept, one that is made, only some inputs
+            or _current_task() != -1
+            or _transforms() is not None
+        ):
+            return DECLINED
+        if kept.recorder.on:
+            kept.recorder.leave_stack()
+        kept.in_backward = True
+        kept.depth += 1
+        kept.later.append(BackwardNote(spot_above(_DOORS - 1), ambient_now(), roots, args, kwargs))
+        if kept.region is _LOSS:
+            kept.end_region(_UPDATE)
+        try:
+            gradients = original(roots, *args, **kwargs)
+            self._written(roots)
+        finally:
+            kept.in_backward = False
+            self._listen()
+        return gradients
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """Close a step that is about to run; return whether it is dealt with."""
+        kept, running = self._kept, self._running
+        if get_ident() != self._thread or not self._keeper.enabled or kept.replaying:
+            return False
+        if running is None or running.inside is not None:
+            return False  # that one never returned
+        if kept.recorder.on:
+            kept.recorder.leave_stack()
+        kept.depth = 1
+        try:
+            return self._quick.step(optimizer)
+        except Exception:
+            return False  # it will happen again on the long way, where it is reported
+
+    # ------------------------------------------------------------------ private
+    def _meet(self, module: Module) -> _Stop | None:
+        state = self._kept.roots.get(id(module))
+        if state is None or state.root() is not module:
+            return None
+        root = self._quick.roots.get(id(module))
+        state.look_again()
+        seen = self._loop.scope.has_module(module)
+        stop = self._stops[id(module)] = _Stop(module, state, root, seen)
+        return stop
+
+    def _begin(self, stop: _Stop, module: Module, args: tuple[object, ...]) -> CallNote | None:
+        """A root is about to run: note what will be gone afterwards; ``None`` to decline."""
+        kept, state = self._kept, stop.state
+        if (
+            stop.training is not module.training
+            or get_ident() != self._thread
+            or not self._keeper.enabled
+            or kept.replaying
+            or not _is_recording()
+            or _current_task() != -1
+            or _transforms() is not None
+            or _len_torch_dispatch_stack()
+        ):
+            return None
+        if kept.recorder.on:
+            kept.recorder.leave_stack()  # before any tensor is looked at
+        if self._here is not None and stop.seen:
+            if _len_torch_function_stack() or _is_traced():
+                return None
+            self._here.enter(module)
+        if not _PLAIN.issuperset(map(type, args)):
+            return None
+        given = cast("tuple[Tensor, ...]", args)
+        versions = [*map(_version, given)]  # raises where there is none
+        version = state.version() if state.has_parameters else 0
+        drawn = draw_state() if state.draws else None
+        if not state.plain:
+            if kept.region is not _LOSS:
+                kept.end_region(_LOSS)
+            if state.has_buffers and not kept.has_call_of(module):
+                state.keep_buffers()
+        spot, ambient = spot_above(_DOORS), ambient_now() if _is_autocast() else _GRADED
+        return CallNote(
+            spot, ambient, module, state, stop.training, given, versions, drawn, version
+        )
+
+    def _listen(self) -> None:
+        """What the keeper's ``resume`` does: note the user's own calls again."""
+        kept = self._kept
+        depth = kept.depth = kept.depth - 1
+        if not (depth or kept.recorder.on) and kept.worth and kept.overflows < MAX_OVERFLOWS:
+            kept.recorder.enter_stack()
+
+    def _tell(self, module: Module, args: tuple[object, ...], output: object) -> None:
+        try:
+            self._loop.forward_ended(module, args, _NOTHING, output)
+        except Exception as error:
+            INSTRUMENT.drop(self._loop, error)
+
+    def _written(self, roots: Sequence[Tensor]) -> None:
+        try:
+            self._loop.backward_ended(roots)
+        except Exception as error:
+            INSTRUMENT.drop(self._loop, error)
+
+
+def _is_traced() -> bool:
+    return torch._C._get_tracing_state() is not None
