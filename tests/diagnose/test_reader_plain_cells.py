@@ -43,15 +43,25 @@ def test_numbers_are_those_of_float(separator):
 
         assert columns is not None
         for place, column in enumerate(columns):
-            assert [*map(bits, column)] == [bits(parse_cell(row[place])) for row in rows]
+            assert [*map(bits, column.values)] == [bits(parse_cell(row[place])) for row in rows]
+            assert column.is_full == (None not in column.values)
 
 
 def test_counts_stay_whole():
     pytest.importorskip("numpy")
-    columns = plain_columns("0,1.5\n10,2.5\n", 2, ",")
+    counts, numbers = plain_columns("0,1.5\n10,2.5\n", 2, ",")
 
-    assert columns == [[0, 10], [1.5, 2.5]]
-    assert [type(value) for value in columns[0]] == [int, int]
+    assert (counts.values, numbers.values) == ([0, 10], [1.5, 2.5])
+    assert [type(value) for value in counts.values] == [int, int]
+    assert counts.rises and not numbers.rises
+
+
+@pytest.mark.parametrize(("text", "rises"), [("1\n2\n9\n", True), ("1\n2\n2\n", False)])
+def test_counts_that_rise_are_known(text, rises):
+    pytest.importorskip("numpy")
+    (column,) = plain_columns(text, 1, ",")
+
+    assert column.rises is rises
 
 
 @pytest.mark.parametrize(

@@ -450,8 +450,7 @@ def test_healthy_runs_stay_quiet():
         if rules and is_healthy(records):
             loud[seed] = rules
 
-    # a few held-out samples may look overfitted
-    assert len(loud) <= 1, loud
+    assert not loud
 
 
 @pytest.mark.slow
@@ -464,5 +463,6 @@ def test_broken_runs_are_told_by_their_cause(fault):
         if not rules or rules[0] not in causes:
             missed[seed] = rules
 
-    allowed = 2 if fault in (random_labels, poisoned_batches, sorted_data) else 1
+    # poisoned targets also spoil the validation loss, which may be told first
+    allowed = 2 if fault is poisoned_batches else 1
     assert len(missed) <= allowed, missed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nabla_core.declarations import Command, RunList
+from nabla_core.declarations import Command, Reader, RunList
 
-__all__ = ["COMMANDS", "RUN_LISTS"]
+__all__ = ["COMMANDS", "READERS", "RUN_LISTS"]
 
 COMMANDS = (
     Command(
@@ -39,5 +39,14 @@ RUN_LISTS = (
         name="captured",
         target="nabla_replay.store.run_table:list_runs",
         summary="Runs that nabla.capture recorded.",
+    ),
+)
+
+READERS = (
+    Reader(
+        name="captured run",
+        target="nabla_replay.reading.step_log:read_steps",
+        summary="The steps of a run that nabla.capture recorded.",
+        sniff="nabla_replay.reading.step_log:sniff",
     ),
 )

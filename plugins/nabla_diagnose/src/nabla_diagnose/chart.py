@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from nabla_core.records import StepRecord
 
@@ -21,14 +22,17 @@ __all__ = ["BLOCK_ROWS", "CALM_ROWS", "Block", "Chart", "Level", "Moment"]
 
 BLOCK_ROWS = 10
 CALM_ROWS = 40
+_HALF = BLOCK_ROWS // 2
 _KEPT_ROWS = 320
 _KEPT_BLOCKS = 64
+_KEPT_UPDATES = 40
+_FAR = 1_000
+"""Steps between two rows for which an update counts at most."""
 _RIVALS = frozenset({"d_loss", "g_loss", "reward", "return", "episode_return", "entropy", "kl"})
 """Signals of losses that may rise in a good run: adversaries, policies, annealed terms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """A row of the log: its number, from 0, and its optimizer step."""
 
     row: int
@@ -41,17 +45,21 @@ class Level:
     Each number is worked out when somebody asks for it: most blocks need one or two.
 
     Args:
-        losses: forty losses in the order of the rows.
+        blocks: the losses of four blocks, in the order of the rows.
+        ordered: the same, each block sorted.
     """
 
-    __slots__ = ("_losses", "_median", "_noise", "highest", "lowest")
+    __slots__ = ("_blocks", "_median", "_noise", "highest", "lowest")
 
-    def __init__(self, losses: Sequence[float]) -> None:
-        self._losses = losses
+    def __init__(
+        self, blocks: Sequence[Sequence[float]], ordered: Sequence[Sequence[float]]
+    ) -> None:
+        self._blocks = blocks
         self._median: float | None = None
         self._noise: float | None = None
-        self.highest = max(losses)
-        self.lowest = min(losses)
+        first, second, third, last = ordered
+        self.highest = max(first[-1], second[-1], third[-1], last[-1])
+        self.lowest = min(first[0], second[0], third[0], last[0])
 
     @property
     def median(self) -> float:
@@ -64,12 +72,16 @@ class Level:
     def noise(self) -> float:
         """Their spread, or their noise from row to row if that is larger."""
         if self._noise is None:
-            self._noise = max(spread(self._losses, self.median), roughness(self._losses))
+            losses = self._losses
+            self._noise = max(spread(losses, self.median), roughness(losses))
         return self._noise
 
+    @property
+    def _losses(self) -> list[float]:
+        return list(chain.from_iterable(self._blocks))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+
+class Block(NamedTuple):
     """Ten rows.
 
     Attributes:
@@ -106,16 +118,17 @@ class Chart:
         self.start_level = self.start_noise = 0.0
         self.losses: deque[float] = deque(maxlen=_KEPT_ROWS)
         self.gradients: deque[float] = deque(maxlen=CALM_ROWS + 1)
-        self.updates: deque[float] = deque(maxlen=40)
+        self.updates: deque[float] = deque(maxlen=_KEPT_UPDATES)
         self.blocks: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
         self.level: Level | None = None
-        self.best = math.inf
+        self.best, self._distance = math.inf, 0.0
         self.best_at = Moment(0, 0)
-        self.distance = 0.0
+        self._unpaid: list[tuple[Sequence[float], Sequence[int], int]] = []
         self.shrinking = False
         self.rewound_at = -_KEPT_ROWS
         self._gap = 1
-        self._calm: deque[float] = deque(maxlen=CALM_ROWS)
+        self._calm: deque[list[float]] = deque(maxlen=CALM_ROWS // BLOCK_ROWS)
+        self._ordered: deque[list[float]] = deque(maxlen=CALM_ROWS // BLOCK_ROWS)
         self._block_losses: list[float] = []
         self._block_start = self.now
 
@@ -152,35 +165,54 @@ class Chart:
         self._close_block()
         return True
 
-    def take_stretch(self, stretch: Stretch) -> bool:
-        """Take rows in that end within the present block; return whether they completed it.
+    def take_losses(self, stretch: Stretch, rows: slice) -> bool:
+        """Take the losses of calm rows in, which end within the present block, and what their last
+        row has; return whether they completed the block. The rest is owed.
 
-        The chart is then as if each row had been taken.
+        Args:
+            stretch: known signals only.
+            rows: which rows of it, at least one.
         """
-        columns, steps = stretch.columns, stretch.steps
-        self.signals = stretch.last()
-        self.lr = self.signals.get("lr", self.lr)
-        self.update = self.signals.get("update_ratio")
-        self.grad_norm = self.signals.get("grad_norm")
-        self.loss = self.signals["loss"]
+        columns, last = stretch.columns, rows.stop - 1
+        losses, step = columns["loss"][rows], stretch.steps[last]
+        if "lr" in columns:
+            self.lr = columns["lr"][last]
+        self.update = columns["update_ratio"][last] if "update_ratio" in columns else None
+        self.grad_norm = columns["grad_norm"][last] if "grad_norm" in columns else None
+        self.loss = losses[-1]
         if not self._block_losses:
-            self._block_start = Moment(self.rows, steps[0])
-        if self.update is not None:
-            self._take_updates(columns["update_ratio"], steps)
-        self._gap = steps[-1] - (steps[-2] if len(steps) > 1 else self.now.step)
-        self.rows += len(steps)
-        self.now = Moment(self.rows - 1, steps[-1])
-        self.losses.extend(columns["loss"])
-        self._block_losses.extend(columns["loss"])
-        if self.grad_norm is not None:
-            norms = columns["grad_norm"]
-            if stretch.lowest["grad_norm"] <= 0.0:
-                norms = [norm for norm in norms if norm > 0.0]
-            self.gradients.extend(norms)
+            self._block_start = Moment(self.rows, stretch.steps[rows.start])
+        self._gap = step - (stretch.steps[last - 1] if len(losses) > 1 else self.now.step)
+        self.rows += len(losses)
+        self.recorded_step = step
+        self.now = Moment(self.rows - 1, step)
+        self.losses.extend(losses)
+        self._block_losses += losses
         if len(self._block_losses) < BLOCK_ROWS:
             return False
         self._close_block()
         return True
+
+    def take_rest(self, stretch: Stretch, before: int) -> None:
+        """Take in what is owed of rows whose losses were taken: the chart is then as if each row
+        had been.
+
+        Args:
+            stretch: the rows.
+            before: step of the row before them.
+        """
+        columns = stretch.columns
+        self.signals = {name: values[-1] for name, values in columns.items()}
+        if "update_ratio" in columns:
+            self.updates.extend(columns["update_ratio"][-_KEPT_UPDATES:])
+            self._unpaid.append((columns["update_ratio"], stretch.steps, before))
+            if len(self._unpaid) == _KEPT_BLOCKS:
+                self._pay()
+        if "grad_norm" in columns:
+            norms = columns["grad_norm"]
+            if min(norms) <= 0.0:
+                norms = [norm for norm in norms if norm > 0.0]
+            self.gradients.extend(norms[-CALM_ROWS - 1 :])
 
     def room(self) -> int:
         """Return how many rows the present block still takes."""
@@ -204,6 +236,13 @@ class Chart:
     def progress(self) -> float:
         """How far the best block is below the start; never negative."""
         return max(0.0, self.start_level - self.best) if self.block_count else 0.0
+
+    @property
+    def distance(self) -> float:
+        """Sum of the updates so far, each as many times as steps had it."""
+        if self._unpaid:
+            self._pay()
+        return self._distance
 
     @property
     def stride(self) -> int:
@@ -242,12 +281,16 @@ class Chart:
     def _take_update(self) -> None:
         if self.update is not None and math.isfinite(self.update):
             self.updates.append(self.update)
-            self.distance += self.update * min(self._gap, 1_000)
+            self._distance = self.distance + self.update * min(self._gap, _FAR)
 
-    def _take_updates(self, updates: Sequence[float], steps: Sequence[int]) -> None:
-        self.updates.extend(updates)
-        for update, before, step in zip(updates, (self.now.step, *steps), steps, strict=False):
-            self.distance += update * min(step - before, 1_000)
+    def _pay(self) -> None:
+        distance = self._distance
+        for updates, steps, before in self._unpaid:
+            for update, step in zip(updates, steps, strict=True):
+                distance += update * min(step - before, _FAR)
+                before = step
+        self._distance = distance
+        self._unpaid = []
 
     def _take_start(self, loss: float) -> None:
         self.first.append(loss)
@@ -256,14 +299,16 @@ class Chart:
 
     def _close_block(self) -> None:
         losses = self._block_losses
-        block = Block(start=self._block_start, loss=median(losses))
-        self.blocks.append(block)
+        ordered = sorted(losses)
+        loss = 0.5 * (ordered[_HALF - 1] + ordered[_HALF])
+        self.blocks.append(Block(self._block_start, loss))
         self.block_count += 1
-        self._calm.extend(losses)
-        if len(self._calm) == CALM_ROWS:
-            self.level = Level(list(self._calm))
-        if block.loss < self.best:
-            self.best, self.best_at = block.loss, block.start
+        self._calm.append(losses)
+        self._ordered.append(ordered)
+        if self.block_count >= CALM_ROWS // BLOCK_ROWS:
+            self.level = Level(tuple(self._calm), self._ordered)
+        if loss < self.best:
+            self.best, self.best_at = loss, self._block_start
         self._block_losses = []
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from nabla_core.plots import Curves, Ladder, Plot, Scale, Series
-from nabla_core.records import StepRecord
 from nabla_core.report import Section
 from nabla_core.sampling import CurveSampler, GridSampler
 
@@ -38,14 +37,22 @@ class Course:
 
     def __init__(self) -> None:
         self._curves = {name: CurveSampler() for _, names, _ in _CURVES for name in names}
-        self._rows: list[tuple[int, Mapping[str, float]]] = []
+        self._waiting: list[tuple[Sequence[int], Mapping[str, Sequence[float]]]] = []
+        self._rows = 0
         self._maps = {name: GridSampler() for name in _MAPS}
         self._last: dict[str, Mapping[str, float]] = {}
 
-    def take(self, record: StepRecord) -> None:
-        """Take the signals of a record in; they are sorted out once in many rows."""
-        self._rows.append((record.step, record.signals))
-        if len(self._rows) >= _ROWS_AT_ONCE:
+    def take(self, step: int, signals: Mapping[str, float]) -> None:
+        """Take the signals of a row in; they are sorted out once in many rows."""
+        shown = {name: (signals[name],) for name in signals.keys() & self._curves.keys()}
+        if shown:
+            self.take_columns((step,), shown)
+
+    def take_columns(self, steps: Sequence[int], columns: Mapping[str, Sequence[float]]) -> None:
+        """Take the signals of some rows in that all of them have."""
+        self._waiting.append((steps, columns))
+        self._rows += len(steps)
+        if self._rows >= _ROWS_AT_ONCE:
             self._sort_out()
 
     def take_span(self, span: Span) -> None:
@@ -82,21 +89,12 @@ class Course:
 
     # ------------------------------------------------------------------ private
     def _sort_out(self) -> None:
-        if not self._rows:
-            return
-        steps, rows = zip(*self._rows, strict=True)
-        self._rows = []
+        waiting, self._waiting, self._rows = self._waiting, [], 0
         for name, sampler in self._curves.items():
-            logged = [signals.get(name) for signals in rows]
-            absent = logged.count(None)
-            if absent == len(logged):
-                continue
-            if not absent:
-                sampler.extend(steps, cast("list[float]", logged))
-                continue
-            for step, value in zip(steps, logged, strict=True):
-                if value is not None:
-                    sampler.add(step, value)
+            having = [(steps, columns[name]) for steps, columns in waiting if name in columns]
+            if having:
+                steps, values = zip(*having, strict=True)
+                sampler.extend(list(chain.from_iterable(steps)), list(chain.from_iterable(values)))
 
     def _curve(self, wanted: tuple[str, tuple[str, ...], Scale]) -> Curves | None:
         title, names, scale = wanted

@@ -12,6 +12,7 @@ from nabla_core.layers import Layer, environment_layer, file_layer, find_file
 from nabla_core.records import StepRecord
 from nabla_core.session import Session, SessionOptions
 
+from .calm_rows import CalmRows
 from .detector import RunDetector
 from .readers.span import Span, spans_of
 from .run_report import RunReport
@@ -65,11 +66,55 @@ class RunSession:
         )
         self.session.connect(self.source)
         self._report: RunReport | None = None
+        self.waiting: CalmRows | None = None
+        self._judge_alone: RunDetector | None = None
 
     def take(self, record: StepRecord) -> list[Issue]:
         """Judge one record and return the issues that it raised, each once."""
         self.source.note(record)
         return self.session.step(record)
+
+    def take_row(self, step: int, signals: Mapping[str, float | None]) -> list[Issue] | None:
+        """Judge a row without layers that nobody needs to see as a record.
+
+        Args:
+            step: its step.
+            signals: what it logs; ``None`` is not measured.
+
+        Returns:
+            The issues that it raised, each once; ``None`` if it has to be given to :meth:`take`.
+        """
+        self._judge_alone = detector = self._only_detector()
+        self.waiting = None
+        if detector is None:
+            return None
+        try:
+            found = detector.row(step, signals)
+        except Exception as error:  # as the session does: a check that raises is told, and retired
+            self.session.retire(detector, error)
+            return []
+        if found is None:
+            return None
+        self.waiting = detector.waiting
+        return self._kept(step, found)
+
+    def complete_rows(self, step: int) -> list[Issue]:
+        """Judge the rows of a block that is complete; as :meth:`take_row`, of its last one."""
+        detector = self._judge_alone
+        if detector is None:
+            return []
+        try:
+            found = detector.complete()
+        except Exception as error:  # as above
+            self.session.retire(detector, error)
+            return []
+        return self._kept(step, found)
+
+    def settle(self) -> None:
+        """Let rows that wait for others be judged: another detector is about to come."""
+        for detector in self.session.detectors:
+            if isinstance(detector, RunDetector):
+                detector.settle()
 
     def take_span(self, span: Span) -> None:
         """Judge many rows at once, with the same outcome as row by row."""
@@ -85,6 +130,16 @@ class RunSession:
                 self.session.add(issue)
         except Exception as error:  # as the session does: a check that raises is told, and retired
             self.session.retire(detector, error)
+
+    def _kept(self, step: int, found: list[Issue]) -> list[Issue]:
+        """Note a step, and add what was found to the session; return what is new."""
+        session = self.session
+        if step > session.last_step:
+            session.last_step = step
+        if not found:
+            return found
+        new = map(session.add, found)
+        return [issue for issue in new if issue is not None]
 
     def _only_detector(self) -> RunDetector | None:
         """Return the detector of this plugin, if no other one wants to see the records."""

@@ -47,6 +47,7 @@ class LiveDetector(RunDetector):
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge a step, with what was measured of it."""
         if record.step == self._last:
+            self.settle()
             self.chart.judged = False
             return ()
         self._last = record.step

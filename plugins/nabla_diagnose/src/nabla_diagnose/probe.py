@@ -183,7 +183,7 @@ class LayerProbe(Watch):
         self._ready.columns["update_ratio"] = {
             layer: by_id[id(p)][0] / by_id[id(p)][1]
             for layer, p in self._layers.items()
-            if by_id[id(p)][1] > 0.0
+            if p.requires_grad and by_id[id(p)][1] > 0.0  # what is frozen is meant to stay
         }
 
     def _listen(self) -> None:

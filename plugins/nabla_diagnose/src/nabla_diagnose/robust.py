@@ -9,6 +9,7 @@ from operator import mul
 
 __all__ = [
     "autocorrelation",
+    "comes_back",
     "mann_kendall",
     "median",
     "median_residuals",
@@ -18,6 +19,12 @@ __all__ = [
 
 _NORMAL = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
+_STAYS = 0.7
+"""Share of a rise that its second half still has, where it stays; averages over ten rows keep less
+of one row after five."""
+_TURNS = 0.58
+"""Share of the rows at which the loss turns: two thirds of independent ones, half of averages."""
+_NEAR_ROWS = 20
 
 
 def median(values: Sequence[float]) -> float:
@@ -71,6 +78,27 @@ def median_residuals(values: Sequence[float], half: int) -> list[float]:
         centre = window[middle] if len(window) % 2 else 0.5 * (window[middle - 1] + window[middle])
         found.append(value - centre)
     return found
+
+
+def comes_back(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether an average of many rows is on its way back from what one row did to it.
+
+    A loss of single rows is not: of a bad batch nothing is left in the next row, and a loss that
+    falls again has been learnt anew.
+
+    Args:
+        before: rows up to the rise.
+        after: rows of the rise.
+    """
+    half = len(after) // 2
+    turns = [
+        (middle - left) * (right - middle) < 0.0
+        for left, middle, right in zip(before, before[1:], before[2:], strict=False)
+    ]
+    if not half or not turns or sum(turns) > _TURNS * len(turns):
+        return False
+    level = median(before[-_NEAR_ROWS:])
+    return median(after[-half:]) - level < _STAYS * (median(after[:half]) - level)
 
 
 def mann_kendall(values: Sequence[float]) -> float:

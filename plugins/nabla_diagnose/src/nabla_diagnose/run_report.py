@@ -29,5 +29,19 @@ class RunReport(Report):
 
     @property
     def ranked(self) -> tuple[Issue, ...]:
-        """The issues, root causes first, plain information last."""
-        return rank(self.issues)
+        """The issues, root causes first, plain information last.
+
+        Where a plugin has grouped them into causes, each cause leads its own chain; see
+        :attr:`~nabla_core.report.Report.causes`.
+        """
+        places: dict[str, tuple[int, int]] = {}
+        for number, cause in enumerate(self.causes):
+            for place, fingerprint in enumerate(cause.chain):
+                places.setdefault(fingerprint, (number, place))
+        last = (len(self.causes), 0)
+
+        def key(issue: Issue) -> tuple[bool, tuple[int, int]]:
+            note = issue.severity <= issue.severity.INFO
+            return note, last if note else places.get(issue.fingerprint, last)
+
+        return tuple(sorted(rank(self.issues), key=key))

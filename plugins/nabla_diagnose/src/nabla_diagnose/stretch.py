@@ -4,48 +4,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-__all__ = ["Stretch", "are_finite", "stretch_of"]
-
-_HIGHEST = ("loss", "lr", "update_ratio")
-_LOWEST = ("lr", "update_ratio", "grad_norm")
+__all__ = ["Stretch", "are_finite", "joined"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """At most a block of rows, each a later step than the one before.
-
-    Attributes:
-        steps: ``[T]`` steps.
-        columns: signal to ``[T]`` finite values; ``loss`` is among them.
-        highest: signal to its highest value, for ``loss`` and the signals below but ``grad_norm``.
-        lowest: signal to its lowest value, for ``lr``, ``update_ratio`` and ``grad_norm``.
-    """
-
-    steps: Sequence[int]
-    columns: Mapping[str, Sequence[float]]
-    highest: Mapping[str, float]
-    lowest: Mapping[str, float]
-
-    def last(self) -> dict[str, float]:
-        """Return the signals of the last row."""
-        return {name: values[-1] for name, values in self.columns.items()}
-
-
-def stretch_of(steps: Sequence[int], columns: Mapping[str, Sequence[float]]) -> Stretch:
-    """Return rows with the extremes that checks compare.
+    """Rows in a row, each a later step than the one before.
 
     Args:
         steps: ``[T]`` steps.
         columns: signal to ``[T]`` finite values; ``loss`` is among them.
     """
-    return Stretch(
-        steps=steps,
-        columns=columns,
-        highest={name: max(columns[name]) for name in _HIGHEST if name in columns},
-        lowest={name: min(columns[name]) for name in _LOWEST if name in columns},
-    )
+
+    __slots__ = ("_highest", "columns", "steps")
+
+    def __init__(self, steps: Sequence[int], columns: Mapping[str, Sequence[float]]) -> None:
+        self.steps = steps
+        self.columns = columns
+        self._highest: dict[str, float] = {}
+
+    def first(self, rows: int) -> Stretch:
+        """Return the first rows."""
+        if rows == len(self.steps):
+            return self
+        columns = {name: values[:rows] for name, values in self.columns.items()}
+        return Stretch(self.steps[:rows], columns)
+
+    def highest(self, name: str, absent: float = -math.inf) -> float:
+        """Return the highest value of a signal, or ``absent`` where the rows do not log it."""
+        value = self._highest.get(name)
+        if value is None:
+            if name not in self.columns:
+                return absent
+            value = self._highest[name] = max(self.columns[name])
+        return value
+
+    def lowest(self, name: str) -> float:
+        """Return the lowest value of a signal that the rows log."""
+        return min(self.columns[name])
+
+
+def joined(stretches: Sequence[Stretch]) -> Stretch:
+    """Return rows that follow one another as one stretch; all log the same signals."""
+    if len(stretches) == 1:
+        return stretches[0]
+    steps: list[int] = []
+    columns: dict[str, list[float]] = {name: [] for name in stretches[0].columns}
+    for stretch in stretches:
+        steps += stretch.steps
+        for name, values in stretch.columns.items():
+            columns[name] += values
+    return Stretch(steps, columns)
 
 
 def are_finite(columns: Mapping[str, Sequence[float]]) -> bool:

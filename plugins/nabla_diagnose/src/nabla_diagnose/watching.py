@@ -13,6 +13,7 @@ from nabla_core.host import default_host
 from nabla_core.issue import Issue
 from nabla_core.records import StepRecord
 
+from .calm_rows import CalmRows
 from .engine import Hints, RunSession, run_config
 from .live_detector import aligned
 from .run_report import RunReport
@@ -59,6 +60,8 @@ class Run:
 
     def __init__(self, session: RunSession | LiveSession, *, quiet: bool = False) -> None:
         self._run = session
+        self._rows = session if isinstance(session, RunSession) else None
+        self._waiting: CalmRows | None = None
         self._quiet = quiet
         self._started_s = time.monotonic()
         self._layout: tuple[str, ...] = ()
@@ -105,8 +108,18 @@ class Run:
         """
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
-        values = {"loss": loss, "val_loss": val_loss, **signals}
-        known = {name: float(value) for name, value in values.items() if value is not None}
+        if loss is not None:
+            signals["loss"] = loss
+        if val_loss is not None:
+            signals["val_loss"] = val_loss
+        if self._rows is not None and not layers:
+            if self._waiting is not None and self._waiting.take(step, signals):
+                return [] if self._waiting.room else self._rows.complete_rows(step)
+            issues = self._rows.take_row(step, signals)
+            self._waiting = self._rows.waiting
+            if issues is not None:
+                return issues
+        known = {name: float(value) for name, value in signals.items() if value is not None}
         if not isinstance(self._run, RunSession):
             return self._run.log(known)
         record = StepRecord(
@@ -133,6 +146,8 @@ class Run:
         from nabla_guard.holding import hold, obey, split_contracts
 
         session = self._run.session
+        if self._rows is not None:
+            self._rows.settle()
         _, given = split_contracts(contracts, "watch")
         if not isinstance(self._run, RunSession):
             self._run.look_inside_for(given)

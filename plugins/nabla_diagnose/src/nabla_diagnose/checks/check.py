@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from nabla_core.issue import Evidence, Issue, Location
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..layer_table import LayerTable
 from ..stretch import Stretch
@@ -23,10 +25,13 @@ class Check:
     Attributes:
         rules: the rules that it decides.
         done: set when no further row or block can change its verdict.
+        looks_back: whether :meth:`block` needs more than the losses, the blocks and the last row:
+            what :meth:`pass_over` remembers, or further signals.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
     done = False
+    looks_back: ClassVar[bool] = True
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """Judge a row with a loss. In every step: constant time, no formatting when all is well."""
@@ -36,19 +41,40 @@ class Check:
         """Judge a record that has losses beside the training loss, or instead of it."""
         return ()
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
-        """Whether :meth:`row` would say nothing of these rows, and need not see them one by one.
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
+        """Say between which bounds :meth:`row` would say nothing of the next rows, and no more.
 
-        Changes nothing. If all checks say so, :meth:`pass_over` takes the place of :meth:`row`.
+        Changes nothing. Of rows between the bounds of all checks :meth:`pass_over` takes the place
+        of :meth:`row`, and the bounds must hold after it, until a row is looked at. ``False`` if
+        every row must be seen, as when a check is waiting for something.
         """
         return False
 
+    def ceilings(self, chart: Chart) -> Iterator[float]:
+        """Yield bounds of the loss that hold until the next block is complete, if there are any.
+
+        Each is as in :meth:`narrow`; the cheapest one comes first, and the last one is the true
+        one: further ones are asked for only when a loss is above all before.
+        """
+        yield math.inf
+
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
-        """Remember of calm rows what :meth:`row` would have; the chart does not have them yet."""
+        """Remember of calm rows what :meth:`row` would have; the chart has their losses already.
+
+        Called before the next row that is looked at, before the next :meth:`block` that
+        ``looks_back``, and at the end.
+        """
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Judge after each block of ten finite losses."""
         return ()
+
+    def idle_until(self, chart: Chart) -> float:
+        """Return the number of blocks before which :meth:`block` would do and say nothing.
+
+        It is asked then, or after the next row that is looked at, whatever comes first.
+        """
+        return 0
 
     def validation(self, chart: Chart, value: float) -> Iterable[Issue]:
         """Judge after a validation loss."""

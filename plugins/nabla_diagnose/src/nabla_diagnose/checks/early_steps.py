@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..robust import median
 from ..rules.step_size import LOSS_SCALES_WITH_BATCH, UPDATE_TOO_LARGE
@@ -55,14 +56,15 @@ class EarlyStepsCheck(Check):
             self.done = True
         return ()
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        return not self._large and stretch.highest.get("update_ratio", 0.0) <= _LARGE
+        calm.at_most("update_ratio", _LARGE)
+        return not self._large
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        self._highest = max(self._highest, stretch.highest["loss"])
-        self.done = self.done or chart.rows + len(stretch.steps) > _EARLY_ROWS
+        self._highest = max(self._highest, stretch.highest("loss"))
+        self.done = self.done or chart.rows > _EARLY_ROWS
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a run that makes steps of a tenth of its parameters and gains nothing."""
@@ -71,7 +73,8 @@ class EarlyStepsCheck(Check):
         if len(chart.updates) < 40 or chart.shrinking or chart.first[0] <= 0.0:
             return ()
         per_step = median(chart.updates)
-        if per_step <= _NOISY or median(chart.recent(20)) < 0.95 * chart.start_level:
+        start = chart.start_level if chart.chance is None else min(chart.start_level, chart.chance)
+        if per_step <= _NOISY or median(chart.recent(20)) < 0.95 * start:
             return ()
         self._since, self._largest = Moment(0, chart.blocks[0].start.step), per_step
         return self._report(chart, _NOISY)

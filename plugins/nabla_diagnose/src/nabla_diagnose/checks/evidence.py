@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..rules.families import NOT_ENOUGH_EVIDENCE, SEVERAL_RUNS_IN_ONE_LOG
 from ..stretch import Stretch
@@ -39,9 +40,9 @@ class EvidenceCheck(Check):
         self._told = True
         return (self._again(chart, step),)
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
-        """See :class:`Check`."""
-        return stretch.steps[0] > self._highest
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
+        """See :class:`Check`; calm rows are later than the present one."""
+        return chart.step >= self._highest
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 from nabla_core.rule import Rule
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..robust import median, spread
 from ..rules.families import GAN_IMBALANCE, POLICY_ENTROPY_COLLAPSE, POSTERIOR_COLLAPSE
 from ..rules.samples import CLASS_IMBALANCE, DISTRIBUTION_SHIFT
-from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["FamiliesCheck"]
@@ -50,7 +51,7 @@ class FamiliesCheck(Check):
         """See :class:`Check`."""
         return () if _WANTED.isdisjoint(chart.seen) else self._judge(chart)
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
         return _WANTED.isdisjoint(chart.seen)
 
@@ -67,6 +68,10 @@ class FamiliesCheck(Check):
             self._entropies.append(signals["label_entropy"])
         if "reward" in signals:
             self._rewards = [*self._rewards[-39:], signals["reward"]]
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return math.inf if len(self._entropies) < 100 else 0
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a loss that rests at the entropy of the labels' frequencies."""

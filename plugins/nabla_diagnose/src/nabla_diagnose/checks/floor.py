@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart
 from ..robust import median
 from ..rules.trend import LOSS_FLOOR
@@ -16,6 +17,7 @@ from .check import Check, Finding, verdict
 __all__ = ["FloorCheck"]
 
 _BLOCKS = 15
+_EVERY = 5
 _NEAR = 0.03
 _BELOW = 2e-5
 
@@ -42,7 +44,7 @@ class FloorCheck(Check):
             self._least = loss
         return ()
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
         return True
 
@@ -50,9 +52,13 @@ class FloorCheck(Check):
         """See :class:`Check`."""
         self._least = min(self._least, min(stretch.columns["loss"]))
 
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return math.inf if self._told else (chart.block_count // _EVERY + 1) * _EVERY
+
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
-        if self._told or chart.block_count < _BLOCKS or chart.block_count % 5:
+        if self._told or chart.block_count < _BLOCKS or chart.block_count % _EVERY:
             return
         floor, chance = self._floor(chart), chart.chance
         if floor is None or chance is None:

@@ -19,6 +19,8 @@ _SMOOTH = 0.045
 """Noise of the logarithm of a norm; a fresh gradient of a batch varies twice as much."""
 _VERY_SMOOTH = 0.025
 _GROWTH = 1.4
+_AT_ONCE = 1.2
+"""Growth within six rows: even gradients of unrelated directions add up to more than that."""
 _PLAIN_GROWTH = 5.0
 """So much in forty rows that the loss need not vary more than the norm."""
 
@@ -40,16 +42,14 @@ class GrowthCheck(Check):
         if chart.found & {"RUN206", "RUN201"} or not chart.judged:
             return
         norms = list(chart.gradients)
-        logs = [math.log(norm) for norm in norms]
         losses = chart.recent(len(norms))
-        level = abs(median(losses)) or 1e-12
-        smooth, noise = roughness(logs), roughness(losses) / level
+        smooth = roughness([math.log(norm) for norm in norms])
+        noise = roughness(losses) / (abs(median(losses)) or 1e-12)
         growth = median(norms[-5:]) / median(norms[:3])
-        rising = median(norms[20:30]) > median(norms[5:15]) > median(norms[:3])
         apart = 1.2 if smooth < _VERY_SMOOTH else 3.0
         if growth > _PLAIN_GROWTH:
             apart = 0.5
-        if smooth > _SMOOTH or growth < _GROWTH or not rising or noise < apart * smooth:
+        if smooth > _SMOOTH or growth < _GROWTH or noise < apart * smooth or not _adds_up(norms):
             return
         yield verdict(
             GRADIENT_GROWING_LINEARLY,
@@ -66,3 +66,9 @@ class GrowthCheck(Check):
                 },
             ),
         )
+
+
+def _adds_up(norms: list[float]) -> bool:
+    """Whether norms grow as those of a sum do: at once, and on and on."""
+    at_once = median(norms[2:6]) > _AT_ONCE * norms[0]
+    return at_once and median(norms[20:30]) > median(norms[5:15]) > median(norms[:3])

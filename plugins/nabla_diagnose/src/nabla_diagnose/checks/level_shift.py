@@ -7,13 +7,14 @@ stays, its level shifted; if the learning rate jumped just before, that is the c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import BLOCK_ROWS, Chart, Level, Moment
-from ..robust import median, spread
+from ..robust import comes_back, median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from ..rules.step_size import LR_JUMP
 from ..stretch import Stretch
@@ -35,6 +36,8 @@ _RESTART_ROWS = 80
 """After the steps have started again, a high loss is that of another run."""
 _BACK = 0.5
 """Share of the way back to the start of the run that a shift must undo."""
+_OF_GUESSING = 0.05
+"""Share of the loss of guessing below which a rise is nothing, however low the loss was."""
 _WHOLLY = 0.8
 """Share with which ten rows are enough; others may be a disturbance that passes."""
 
@@ -51,6 +54,7 @@ class LevelShiftCheck(Check):
     """Reports a loss that jumped and stayed, and a learning rate that made it jump."""
 
     rules = (LOSS_LEVEL_SHIFT, LR_JUMP)
+    looks_back = False
 
     def __init__(self) -> None:
         self._calm: Level | None = None
@@ -74,7 +78,7 @@ class LevelShiftCheck(Check):
         if self._jump is not None and (chart.update or 0.0) > _DESTRUCTIVE:
             return self._rate_jump(chart, chart.now, self._level) if self._is_blamed(chart) else ()
         if self._since is None:
-            if self._leaves(loss):
+            if not any(loss <= ceiling for ceiling in self.ceilings(chart)):
                 self._since, self._rows = chart.now, 0
             return ()
         self._rows += 1
@@ -82,19 +86,32 @@ class LevelShiftCheck(Check):
             return self._confirm(chart, True) if self._rows == 4 else ()
         return self._confirm(chart, False) if self._rows in (10, _CONFIRM_ROWS) else ()
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        if stretch.highest.get("lr", 0.0) > 1.5 * self._peak:
-            return False
+        calm.at_most("lr", 1.5 * self._peak)
         if self._told:
             return True
-        unhurt = self._jump is None or stretch.highest.get("update_ratio", 0.0) <= _DESTRUCTIVE
-        return unhurt and self._since is None and not self._leaves(stretch.highest["loss"])
+        if self._jump is not None:
+            calm.at_most("update_ratio", _DESTRUCTIVE)
+        return self._since is None
+
+    def ceilings(self, chart: Chart) -> Iterator[float]:
+        """Yield bounds of a loss that has not left its level, see :class:`Check`.
+
+        A rate that jumped keeps that level.
+        """
+        calm = self._calm
+        if calm is None or self._told:
+            yield math.inf
+            return
+        yield calm.lowest + 0.2 * self._progress
+        yield calm.median + max(_NOISES * _FLOOR * abs(calm.median), 0.2 * self._progress)
+        yield calm.median + _NOISES * max(calm.noise, 1e-12)
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        if "lr" in stretch.highest:
-            self._peak = max(self._peak, stretch.highest["lr"])
+        if "lr" in stretch.columns:
+            self._peak = max(self._peak, stretch.highest("lr"))
             self._rate = stretch.columns["lr"][-1]
 
     def block(self, chart: Chart) -> Iterable[Issue]:
@@ -116,6 +133,8 @@ class LevelShiftCheck(Check):
         shifted = min(after) > level + _LEAST * noise
         if not shifted or not self._matters(chart, level, min(after), noise):
             return ()
+        if _comes_back(chart, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS):
+            return ()
         self._told = True
         self._rows = 2 * BLOCK_ROWS
         since = chart.blocks[-2].start
@@ -131,7 +150,8 @@ class LevelShiftCheck(Check):
             after > chart.start_level + 3.0 * noise and after > 2.0 * before > 0.0
         )
         single = chart.options.batch_size == 1
-        return undone and sharp and chart.judged and not rewound and not single
+        slight = after - before < _OF_GUESSING * (chart.chance or 0.0)
+        return undone and sharp and chart.judged and not rewound and not single and not slight
 
     def _follow_rate(self, chart: Chart, rate: float) -> None:
         high = rate > max(5.0 * self._rate, 1.5 * self._peak)
@@ -140,15 +160,6 @@ class LevelShiftCheck(Check):
         self._peak = max(self._peak, rate)
         self._rate = rate
 
-    def _leaves(self, loss: float) -> bool:
-        """Whether a loss is far above the level before it; a rate that jumped keeps that level."""
-        calm = self._calm
-        if calm is None or loss <= calm.lowest + 0.2 * self._progress:
-            return False
-        above = loss - calm.median
-        floor = max(_NOISES * _FLOOR * abs(calm.median), 0.2 * self._progress)
-        return above > floor and above > _NOISES * max(calm.noise, 1e-12)
-
     def _confirm(self, chart: Chart, blamed: bool) -> Iterable[Issue]:
         since, calm, latest = self._since, self._calm, chart.recent(min(self._rows, 10))
         if since is None or calm is None:
@@ -156,6 +167,7 @@ class LevelShiftCheck(Check):
         noise = max(calm.noise, _FLOOR * abs(calm.median), 1e-12)
         level = median(latest)
         stays = level > calm.median + _LEAST * noise and min(latest) > calm.median
+        stays = stays and (blamed or not _comes_back(chart, self._rows, len(latest)))
         if not stays or not (blamed or self._matters(chart, calm.median, level, noise)):
             self._since = None
         elif blamed:
@@ -221,6 +233,12 @@ class LevelShiftCheck(Check):
                 },
             ),
         )
+
+
+def _comes_back(chart: Chart, since: int, latest: int) -> bool:
+    """Whether the latest rows are the trace of one row, ``since`` rows ago, in an average."""
+    rows = chart.recent(60 + since)
+    return comes_back(rows[:-since], rows[-latest:])
 
 
 def _undone(chart: Chart, before: float, after: float) -> float:

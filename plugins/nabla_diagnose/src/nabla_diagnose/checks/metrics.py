@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ..readers.naming import direction_of
 
@@ -43,6 +44,7 @@ class MetricBook:
         return None
 
 
+@lru_cache(maxsize=256)
 def _direction(name: str) -> int:
     """1 where higher is better, -1 where lower is, 0 for no metric or the validation loss."""
     lowered = name.lower().replace("/", "_").replace(".", "_").replace("-", "_")

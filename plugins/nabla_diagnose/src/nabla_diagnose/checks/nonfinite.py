@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from nabla_core.issue import Issue
 from nabla_core.severity import Severity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..rules.level import NON_FINITE_GRADIENT_LOGGED, NON_FINITE_LOSS_LOGGED
 from ..stretch import Stretch
@@ -83,8 +84,8 @@ class NonFiniteCheck(Check):
             ),
         )
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
-        """See :class:`Check`; a stretch is finite."""
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
+        """See :class:`Check`; calm rows are finite."""
         return True
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:

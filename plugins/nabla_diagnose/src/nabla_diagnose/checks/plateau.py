@@ -17,6 +17,8 @@ __all__ = ["PlateauCheck"]
 
 _BLOCKS = 20
 _NEAR = 0.04
+_BELOW = 0.01
+"""What a model gains that has learnt how frequent the classes are, and nothing else."""
 _MOVED = 0.15
 _TREND = 2.0
 _WHOLE_ROWS = 40
@@ -42,19 +44,21 @@ class PlateauCheck(Check):
         return self._at_chance(chart, chart.chance)
 
     def _at_chance(self, chart: Chart, chance: float) -> Iterable[Issue]:
-        levels = chart.block_losses()
-        apart = max(abs(level - chance) for level in levels[2:]) / chance
+        levels = chart.block_losses(_BLOCKS)
         moved = chart.distance if "update_ratio" in chart.seen else None
-        if apart > _NEAR or (moved is not None and moved < _MOVED):
+        if not _rests(levels, chance) or (moved is not None and moved < _MOVED):
             return
-        if mann_kendall(levels) < -_TREND or chart.found & {"RUN206", "RUN202", "RUN205"}:
+        if min(chart.block_losses()) < (1.0 - _NEAR) * chance - 2.0 * roughness(levels):
+            return  # it had left guessing before: other rules say what brought it back
+        if chart.found & {"RUN206", "RUN202", "RUN205"}:
             return
         self._told = True
-        text = f"all {len(levels)} blocks of ten rows lie within {apart:.2g} of the loss of"
+        apart = abs(median(levels) - chance) / chance
         yield self._plateau(
             chart,
-            f"The loss shows no progress in {chart.rows} rows: {text} guessing, {chance:.4g} "
-            f"(limit {_NEAR}).",
+            f"The loss shows no progress in {chart.rows} rows: the last {_BLOCKS} blocks of ten "
+            f"rows lie around {median(levels):.4g}, within {apart:.2g} of the loss of guessing, "
+            f"{chance:.4g} (limit {_NEAR}).",
             {"distance_from_guessing": Quantity(value=apart, limit=_NEAR), "guessing": chance},
         )
         if moved is not None:
@@ -109,3 +113,18 @@ class PlateauCheck(Check):
                 evidence=dict(evidence),
             ),
         )
+
+
+def _rests(levels: list[float], chance: float) -> bool:
+    """Whether blocks lie around the loss of guessing, or a little above it, and do not fall.
+
+    Where their noise hides as much as the limit, nothing can be said. A loss that came down onto
+    guessing before them has learnt nothing: the model only became less sure of wrong answers.
+    """
+    half = len(levels) // 2
+    parts = [median(levels[:half]), median(levels[half:])]
+    unsure = 1.25 * roughness(levels) / half**0.5
+    near = max(parts) < chance * (1.0 + _NEAR) and min(parts) > chance - max(
+        _BELOW * chance, unsure
+    )
+    return near and unsure < 0.5 * _NEAR * chance and mann_kendall(levels) > -_TREND

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import BLOCK_ROWS, Chart, Moment
-from ..robust import mann_kendall, median
+from ..robust import comes_back, mann_kendall, median
 from ..rules.level import DIVERGENCE, WRONG_LOSS_SIGN
 from ..stretch import Stretch
 from .check import Check, Finding, verdict
@@ -17,6 +19,12 @@ __all__ = ["RisingCheck"]
 
 _SMALL_STEP = 0.1
 _NOISES = 10.0
+_LAST_BLOCK = 40
+_FADES = 0.7
+"""Share of the rise of a first half that the second one has at least, in a climb."""
+_PATIENCE_ROWS = 30
+"""A loss that comes back is waited for so long: of one bad batch, averages keep a trace."""
+_OF_GUESSING = 0.05
 _ONE_JUMP = 0.6
 """Share of a rise that one jump may have; a climb speeds up, but from row to row."""
 
@@ -52,32 +60,38 @@ class RisingCheck(Check):
             return ()
         return self._climbed(chart) if self._above == 5 else self._diverged(chart, limit)
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
         if not chart.judged:
             return True
-        return self._above == 0 and stretch.highest["loss"] <= _limit(chart)
+        calm.at_most("loss", _limit(chart))
+        return self._above == 0
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
         if chart.judged:
-            self._largest = max(self._largest, stretch.highest.get("update_ratio", 0.0))
+            self._largest = max(self._largest, stretch.highest("update_ratio", 0.0))
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return 0 if chart.judged and chart.block_count < _LAST_BLOCK else math.inf
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a slow climb: every block above the one before, from the first on."""
-        if not 7 <= chart.block_count <= 40 or "sign" in self._told or not chart.judged:
+        if not 7 <= chart.block_count <= _LAST_BLOCK or "sign" in self._told or not chart.judged:
             return
         levels = chart.block_losses()
         if chart.update is None or self._largest > _SMALL_STEP:
+            return
+        if not levels[-1] > levels[-2] > levels[-3] or levels[-1] < max(levels):
             return
         noise = max(chart.noise(), chart.start_noise) / BLOCK_ROWS**0.5
         rise = levels[-1] - levels[0]
         if (
             rise > 6.0 * noise
             and min(levels) > chart.start_level - min(2.0 * noise, chart.start_noise)
-            and levels[-1] >= max(levels)
             and mann_kendall(levels) > 3.0
-            and levels[-1] > levels[-2] > levels[-3]
+            and not _slows_down(levels)
             and not _jumped(chart, rise)
         ):
             yield self._wrong_sign(chart, rise, Moment(0, chart.blocks[0].start.step))
@@ -124,8 +138,14 @@ class RisingCheck(Check):
     def _diverged(self, chart: Chart, limit: float) -> Iterable[Issue]:
         if self._above < 8 or "divergence" in self._told or self._since is None:
             return
+        rows = chart.recent(self._above + 60)
+        waits = self._above < _PATIENCE_ROWS
+        if waits and comes_back(rows[: -self._above], rows[-self._above :]):
+            return
+        level = median(rows[-8:])
+        if level - chart.start_level < _OF_GUESSING * (chart.chance or 0.0):
+            return  # next to guessing, a rise from next to nothing is nothing
         self._told.add("divergence")
-        level = median(chart.recent(8))
         yield verdict(
             DIVERGENCE,
             chart,
@@ -148,6 +168,12 @@ def _jumped(chart: Chart, rise: float) -> bool:
     rows = chart.recent(chart.rows)
     levels = [median(rows[place : place + 3]) for place in range(0, len(rows) - 2, 3)]
     return max((b - a for a, b in pairwise(levels)), default=0.0) > _ONE_JUMP * rise
+
+
+def _slows_down(levels: list[float]) -> bool:
+    """Whether a rise fades: an average that began with an easy batch comes up to its level so."""
+    middle = levels[len(levels) // 2]
+    return levels[-1] - middle < _FADES * (middle - levels[0])
 
 
 def _limit(chart: Chart) -> float:

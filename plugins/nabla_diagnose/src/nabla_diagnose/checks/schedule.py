@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..rules.step_size import SCHEDULE_ENDED_EARLY
 from ..stretch import Stretch
@@ -18,6 +20,8 @@ _GONE = 0.008
 _LOW_ROWS = 30
 _LEFT = 0.2
 _PLATEAU_ROWS = 5
+_HIGHER = 1.25
+"""How far the peak may rise in rows that are not looked at."""
 
 
 class ScheduleCheck(Check):
@@ -49,19 +53,21 @@ class ScheduleCheck(Check):
             return ()
         return self._judge(chart, rate, low, self._since)
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
         if self._told or chart.lr is None:
-            return self._told or "lr" not in stretch.columns
-        lowest = stretch.lowest.get("lr", chart.lr)
-        return lowest > _GONE * max(self._peak, stretch.highest.get("lr", 0.0))
+            return self._told or "lr" not in calm.highest
+        calm.at_most("lr", _HIGHER * self._peak)
+        lowest = math.nextafter(_GONE * _HIGHER * self._peak, math.inf)
+        calm.at_least("lr", lowest)
+        return "lr" in calm.highest or chart.lr >= lowest
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
         if self._told or chart.lr is None:
             return
         self._since = None
-        self._peak = max(self._peak, stretch.highest.get("lr", 0.0))
+        self._peak = max(self._peak, stretch.highest("lr", 0.0))
         self._limit = _GONE * self._peak
 
     def _judge(self, chart: Chart, rate: float, low: int, since: Moment) -> Iterable[Issue]:

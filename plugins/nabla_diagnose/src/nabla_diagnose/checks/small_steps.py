@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..robust import median
 from ..rules.step_size import OVER_CLIPPING, UPDATE_TOO_SMALL, UPDATES_STOPPED
@@ -20,7 +22,10 @@ _TINY = 5e-5
 """Share of the parameters' size per step: twenty thousand such steps are needed to move them by
 their own size."""
 _AT_ROWS = 60
+_AGAIN_ROWS = (120, 300)
+"""Where steps are tiny, and a few easy or hard batches may have looked like a gain."""
 _CLIPPED = 0.05
+_LEAST = math.ulp(0.0)
 
 
 class SmallStepsCheck(Check):
@@ -36,6 +41,7 @@ class SmallStepsCheck(Check):
         self._peak = 0.0
         self._rate_then = 0.0
         self._over = False
+        self._again_at = 0
         self._stopped = False
 
     def row(self, chart: Chart) -> Iterable[Issue]:
@@ -61,22 +67,25 @@ class SmallStepsCheck(Check):
             return ()
         return self._stop(chart)
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        if "clip_coef" in stretch.columns and not self._over:
+        calm.at_least("lr", _LEAST)
+        calm.at_least("update_ratio", _LEAST)
+        if "clip_coef" in calm.highest and not self._over:
             return False
-        lowest_rate = stretch.lowest.get("lr", 1.0 if chart.lr is None else abs(chart.lr))
-        return lowest_rate > 0.0 and stretch.lowest.get("update_ratio", 1.0) > 0.0
+        return "lr" in calm.highest or chart.lr != 0.0
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        self._peak = max(self._peak, stretch.highest.get("lr", self._peak))
+        self._peak = max(self._peak, stretch.highest("lr", self._peak))
         if self._zeros and "update_ratio" in stretch.columns:
             self._longest, self._zeros = max(self._longest, self._zeros), 0
 
     def _stop(self, chart: Chart) -> Iterable[Issue]:
         rate = chart.lr
         ended = rate is not None and self._peak > 0.0 and rate < 0.01 * self._peak
+        if chart.broken is not None and self._since.row >= chart.broken.row:
+            return  # after a loss that is not finite there is nothing to step by
         if ended or self._zeros < _STOPPED_ROWS * chart.options.accumulate:
             return
         self._stopped = self._over = True
@@ -93,14 +102,20 @@ class SmallStepsCheck(Check):
                 confidence=1.0,
                 evidence={
                     "rows": Quantity(value=self._zeros, unit="rows", limit=_STOPPED_ROWS),
-                    "lr": -1.0 if rate is None else rate,
+                    "lr": "not logged" if rate is None else rate,
                 },
             ),
         )
 
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return math.inf if self._over or chart.update is None else 0
+
     def block(self, chart: Chart) -> Iterable[Issue]:
-        """Judge the size of the steps, once, when the rate has stopped rising."""
+        """Judge the size of the steps when the rate has stopped rising."""
         if self._over or chart.update is None or not chart.judged:
+            return ()
+        if chart.rows < self._again_at:
             return ()
         if chart.block_count == 3:
             self._rate_then = chart.lr or 0.0
@@ -114,10 +129,14 @@ class SmallStepsCheck(Check):
         if chart.lr is not None and chart.lr < 0.05 * self._peak:
             return ()  # a schedule that has ended is RUN203's business
         per_step = median(chart.updates)
-        improved = chart.start_level - median(chart.recent(20))
-        if per_step >= _TINY or improved > max(chart.start_noise, 0.05 * abs(chart.start_level)):
+        if per_step >= _TINY:
             return ()
-        return self._tiny(chart, per_step)
+        improved = chart.start_level - median(chart.recent(20))
+        if improved <= max(chart.start_noise, 0.05 * abs(chart.start_level)):
+            return self._tiny(chart, per_step)
+        self._again_at = next((rows for rows in _AGAIN_ROWS if rows > chart.rows), 0)
+        self._over = not self._again_at
+        return ()
 
     def _tiny(self, chart: Chart, per_step: float) -> Iterable[Issue]:
         left = median(self._clipped) if self._clipped else 1.0

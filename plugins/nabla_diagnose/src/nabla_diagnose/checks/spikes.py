@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nabla_core.issue import Evidence, Issue, Quantity
 
+from ..calm import Calm
 from ..chart import CALM_ROWS, Chart, Level, Moment
 from ..robust import median, spread
 from ..rules.gradients import GRADIENT_SPIKE
 from ..rules.level import LOSS_SPIKE
 from ..rules.samples import OUTLIER_BATCH
-from ..stretch import Stretch
 from .check import Check, Finding, verdict
 
 __all__ = ["SpikeCheck"]
@@ -62,12 +62,19 @@ class SpikeCheck(Check):
             self._note(chart, level, loss)
         return ()
 
-    def is_calm(self, chart: Chart, stretch: Stretch) -> bool:
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        if self._pending is not None:
-            return False
-        level, loss = chart.level, stretch.highest["loss"]
-        return level is None or loss <= level.highest or loss <= _limit(chart, level)
+        return self._pending is None
+
+    def ceilings(self, chart: Chart) -> Iterator[float]:
+        """See :class:`Check`."""
+        level = chart.level
+        if level is None:
+            yield math.inf
+            return
+        yield level.highest
+        yield level.median + 2.0 * (level.highest - level.median)
+        yield _limit(chart, level)
 
     def _note(self, chart: Chart, level: Level, loss: float) -> None:
         noise = _noise(chart, level)

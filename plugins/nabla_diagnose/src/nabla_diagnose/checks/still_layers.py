@@ -65,7 +65,7 @@ class StillLayersCheck(LayerCheck):
                 confidence=1.0 if gradient else 0.8,
                 evidence={
                     "update_ratio": Quantity(value=0.0, limit=0.0),
-                    "relative_gradient": -1.0 if gradient is None else gradient,
+                    "relative_gradient": "not logged" if gradient is None else gradient,
                 },
             ),
         )

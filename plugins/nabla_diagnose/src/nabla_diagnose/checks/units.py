@@ -16,7 +16,7 @@ __all__ = ["UnitsCheck"]
 
 _DEAD = 0.98
 _ALIVE = 0.5
-_SATURATED = 0.85
+_SATURATED = 0.7
 _IN_A_ROW = 3
 _EARLY = 10
 _SHRUNK = 0.05

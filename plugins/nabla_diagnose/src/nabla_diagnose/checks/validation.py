@@ -25,6 +25,8 @@ _KEPT = 80
 _FROZEN = 1e-6
 _MOVED = 0.01
 """Share of the parameters' size that steps must have covered between equal evaluations."""
+_VISIBLE = 20.0
+"""Last digits of the logged values that a change must be worth."""
 _RISE = 0.2
 _NOISES = 3.0
 
@@ -91,13 +93,15 @@ class ValidationCheck(Check):
 
     # ------------------------------------------------------------------ the rules
     def _frozen(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
-        values = [entry.value for entry in list(self._kept)[-4:]]
         level = abs(latest.value)
-        if level <= 0.0 or max(values) - min(values) > _FROZEN * level:
+        if level <= 0.0 or abs(latest.value - self._kept[-2].value) > _FROZEN * level:
             return
-        then = list(self._kept)[-4]
+        then = self._kept[-4]
+        values = [entry.value for entry in list(self._kept)[-4:]]
+        if max(values) - min(values) > _FROZEN * level:
+            return
         start = self._start(chart)
-        fell = start - latest.train > 0.2 * abs(start)
+        fell = start - latest.train > 0.05 * abs(start)
         far = latest.value > 0.5 * start
         if not (fell and far and self._moves(chart, then, latest)) or not self._once(
             VALIDATION_FROZEN
@@ -121,16 +125,24 @@ class ValidationCheck(Check):
         )
 
     def _moves(self, chart: Chart, then: _Evaluation, latest: _Evaluation) -> bool:
-        """Whether the parameters moved between two evaluations, so that equal values are odd.
+        """Whether the run moved so far between two evaluations that equal values are odd.
 
-        Where updates are not logged, a value that never changed tells, or a training loss that
-        fell meanwhile: at the end of a schedule nothing moves, and nothing is wrong.
+        The parameters did, where updates are logged; otherwise the training loss, beyond its noise:
+        at the end of a schedule nothing moves, and nothing is wrong. In either case a change like
+        that of the training loss must have been visible in the digits that the log keeps.
         """
+        values = [entry.value for entry in self._kept]
+        since = then
+        if self._first is not None and self._first.value == latest.value:
+            since = self._first
+            values += chart.recent(20)  # of one value, 2.0, the digits cannot be told
+        fell = since.train - latest.train
+        if fell <= _VISIBLE * _resolution(values):
+            return False
         if "update_ratio" in chart.seen:
             return latest.moved - then.moved > _MOVED
-        start = self._start(chart)
-        never = self._first is not None and self._first.value == latest.value
-        return never or then.train - latest.train > 0.05 * abs(start)
+        noise = _wandering([entry.train for entry in list(self._kept)[-20:]])
+        return fell > max(0.05 * abs(self._start(chart)), _NOISES * noise)
 
     def _overfits(self, chart: Chart, latest: _Evaluation, rows: int) -> Iterable[Issue]:
         best = self._best
@@ -143,9 +155,10 @@ class ValidationCheck(Check):
         valley = median(kept[max(0, place - 1) : place + 2])
         rise = median(values[-3:]) - valley
         start = self._start(chart)
-        limit = max(
-            _NOISES * _wandering(kept[-20:]), _RISE * abs(start - valley), 0.03 * abs(valley)
-        )
+        limit = max(_RISE * abs(start - valley), 0.03 * abs(valley))
+        if rise <= limit:
+            return
+        limit = max(limit, _NOISES * _wandering(kept[-20:]))
         sure = max(0.02 * abs(best.train), 2.5 * chart.noise() / rows**0.5)
         falls = latest.train < best.train - sure
         if rise <= limit or not falls or mann_kendall(values[-12:]) <= 2.0:
@@ -176,13 +189,12 @@ class ValidationCheck(Check):
         start = self._start(chart)
         if self._count < 8 or start <= 0.0 or not chart.judged or self._best is None:
             return
+        if latest.train > 0.5 * start or self._best.value <= 0.85 * start:
+            return
         last = list(self._kept)[-4:]
         apart = all(entry.value > 2.0 * entry.train for entry in last)
         values = [entry.value for entry in self._kept]
-        since_best = values[values.index(min(values)) :]
-        flat = max(values) < 1.15 * self._best.value and mann_kendall(since_best) < 1.5
-        stuck = self._best.value > 0.85 * start and flat
-        if latest.train > 0.5 * start or not apart or not stuck:
+        if not apart or not _is_flat(values):
             return
         if chart.found & {"RUN506", "RUN111", "RUN108"} or not self._once(TRAIN_VAL_GAP):
             return
@@ -203,17 +215,19 @@ class ValidationCheck(Check):
         )
 
     def _repeated(self, chart: Chart, latest: _Evaluation) -> Iterable[Issue]:
-        if REPEATED_BATCH.id in self._told or not chart.judged:
+        if REPEATED_BATCH.id in self._told or not chart.judged or chart.rows > 400:
             return
-        rows = chart.recent(30)
         start = self._start(chart)
-        if len(rows) < 20 or min(rows) <= 0.0 or chart.rows > 400 or self._best is None:
+        apart = latest.value > 3.0 * latest.train and latest.train < 0.6 * start
+        if not apart or self._best is None:
+            return
+        stuck = self._best.value > 0.6 * start or latest.value > 10.0 * latest.train
+        rows = chart.recent(30)
+        if not stuck or len(rows) < 20 or min(rows) <= 0.0:
             return
         smooth = roughness([math.log(value) for value in rows])
         falling = sum(b < a for a, b in zip(rows, rows[1:], strict=False)) / (len(rows) - 1)
-        apart = latest.value > 3.0 * latest.train and latest.train < 0.6 * start
-        stuck = self._best.value > 0.6 * start or latest.value > 10.0 * latest.train
-        if smooth > 0.03 or falling < 0.9 or not apart or not stuck:
+        if smooth > 0.03 or falling < 0.9:
             return
         self._once(REPEATED_BATCH)
         yield verdict(
@@ -249,6 +263,24 @@ class ValidationCheck(Check):
                     evidence={"val_loss": Quantity(value=latest.value, limit=0.002 * chance)},
                 ),
             )
+
+
+def _is_flat(values: list[float]) -> bool:
+    """Whether evaluations go nowhere; the first one, of a model that is new, does not count."""
+    later = values[1:]
+    half = len(later) // 2
+    level = median(later[half:]) < 1.15 * median(later[:half])
+    return level and mann_kendall(later) < 1.5 and mann_kendall(later[half:]) < 1.5
+
+
+def _resolution(values: list[float]) -> float:
+    """Return the unit of the last decimal place that any of the values uses."""
+    return min(map(_last_place, values))
+
+
+def _last_place(value: float) -> float:
+    digits, _, exponent = repr(value).partition("e")
+    return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
 
 
 def _wandering(values: list[float]) -> float:

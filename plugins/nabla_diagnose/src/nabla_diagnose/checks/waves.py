@@ -39,9 +39,14 @@ class WavesCheck(Check):
     """Looks at residuals once per eighty rows: of the last 160 for swings, of 320 for periods."""
 
     rules = (GROWING_OSCILLATION, UNSHUFFLED)
+    looks_back = False
 
     def __init__(self) -> None:
         self._told: set[str] = set()
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return (chart.block_count // _EVERY_BLOCKS + 1) * _EVERY_BLOCKS
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -61,8 +66,11 @@ class WavesCheck(Check):
         if autocorrelation(residuals, range(1, 2))[1] < _ALIKE:
             return
         periods = range(_SHORTEST, len(losses) // 3)
-        found = autocorrelation(residuals, range(1, 2 * periods.stop))
+        found = autocorrelation(residuals, range(1, periods.stop))
         period = max(periods, key=lambda lag: found[lag])
+        if found[period] < _REPEATS:
+            return
+        found |= autocorrelation(residuals, range(periods.stop, 2 * periods.stop))
         valley = min(found[lag] for lag in range(3, period))
         again = max(found[lag] for lag in (2 * period - 1, 2 * period, 2 * period + 1))
         if min(found[period], again / _AGAIN) < _REPEATS or valley > 0.1:

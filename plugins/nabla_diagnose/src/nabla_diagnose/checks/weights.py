@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
@@ -16,6 +17,10 @@ __all__ = ["WeightsCheck"]
 
 _GROWN = 30.0
 _SHRUNK = 0.05
+_PULLED = 0.3
+"""Enough where the steps did little else than to shrink the weights, and the loss stands still."""
+_RADIAL = 3.0
+"""Times the way to zero that steps may have covered in all to have done little else."""
 _SYMMETRIC_HITS = 6
 _DIGITS = 2e-5
 """Relative rounding of a logged share."""
@@ -41,11 +46,14 @@ class WeightsCheck(LayerCheck):
         if table.count <= 8 and "symmetric" not in self._told:
             yield from self._copies(chart, table)
         pairs = [(n, f) for n, f in ((norms[k], table.first_norms[k]) for k in norms) if f > 0.0]
-        shrunk = sum(norm < _SHRUNK * first for norm, first in pairs)
-        chart.shrinking = bool(pairs) and median([norm / first for norm, first in pairs]) < 0.9
+        share = median([norm / first for norm, first in pairs]) if pairs else 1.0
+        chart.shrinking = share < 0.9 and _is_pulled(chart, share)
+        idle = chart.shrinking and share < _PULLED and _stands(chart)
+        limit = _PULLED if idle else _SHRUNK
+        shrunk = sum(norm < limit * first for norm, first in pairs)
         if pairs and 2 * shrunk >= len(pairs) >= 2 and "collapse" not in self._told:
             self._told.add("collapse")
-            yield self._collapse(chart, table, shrunk, len(pairs))
+            yield self._collapse(chart, table, (shrunk, len(pairs)), limit)
         yield from self._growth(chart, table)
 
     def _all_zero(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
@@ -108,7 +116,8 @@ class WeightsCheck(LayerCheck):
         )
 
     @staticmethod
-    def _collapse(chart: Chart, table: LayerTable, shrunk: int, count: int) -> Issue:
+    def _collapse(chart: Chart, table: LayerTable, counts: tuple[int, int], limit: float) -> Issue:
+        shrunk, count = counts
         norms = table.column("weight_norm")
         layer = min(norms, key=lambda name: norms[name] / (table.first_norms[name] or 1e300))
         share = norms[layer] / table.first_norms[layer]
@@ -116,13 +125,13 @@ class WeightsCheck(LayerCheck):
             WEIGHT_COLLAPSE,
             chart,
             Finding(
-                message=f"The weights of {shrunk} of {count} layers are below {_SHRUNK} of their "
+                message=f"The weights of {shrunk} of {count} layers are below {limit:g} of their "
                 f"first size at step {chart.step}; those of {layer} are at {share:.2g}.",
                 onset=table.at,
                 where=layer,
                 evidence={
                     "layers": Quantity(value=shrunk, unit="layers", limit=count / 2),
-                    "share": Quantity(value=share, limit=_SHRUNK),
+                    "share": Quantity(value=share, limit=limit),
                 },
             ),
         )
@@ -149,3 +158,18 @@ class WeightsCheck(LayerCheck):
                     evidence={"ratio": Quantity(value=norm / first, limit=_GROWN)},
                 ),
             )
+
+
+def _is_pulled(chart: Chart, share: float) -> bool:
+    """Whether most of what the steps did was to shrink the weights to a share of their size.
+
+    Steps of unknown size may have done so.
+    """
+    return share <= 0.0 or chart.distance < _RADIAL * math.log(1.0 / share)
+
+
+def _stands(chart: Chart) -> bool:
+    """Whether the loss has gained less than a tenth of its start."""
+    if not chart.block_count or not chart.judged or "update_ratio" not in chart.seen:
+        return False
+    return chart.blocks[-1].loss > chart.start_level - 0.1 * abs(chart.start_level)

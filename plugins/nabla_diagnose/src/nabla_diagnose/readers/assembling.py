@@ -138,7 +138,7 @@ class _Assembler:
             return None
         epochs = block.columns.get(axis.epoch or "")
         if axis.step is not None:
-            steps = _rising(block.columns.get(axis.step), self._tracker.last)
+            steps = _rising(block, axis.step, self._tracker.last)
         elif epochs is None:
             steps = range(self._tracker.last + 1, self._tracker.last + 1 + block.size)
         else:
@@ -154,18 +154,18 @@ class _Assembler:
     ) -> tuple[dict[str, list[float]], dict[str, list[float | None]]]:
         dense: dict[str, list[float]] = {}
         sparse: dict[str, list[float | None]] = {}
-        found = {self._signal(raw): values for raw, values in block.columns.items()}
-        found.update(
-            (signal, _summed([block.columns.get(part) for part in parts], block.size))
-            for signal, parts in self._columns.sums.items()
-        )
-        for signal, values in found.items():
-            if signal is None:
-                continue
-            if None in values:
-                sparse[signal] = values
-            else:
+        for raw, values in block.columns.items():
+            signal = self._signal(raw)
+            if signal is not None and (raw in block.full or None not in values):
                 dense[signal] = cast("list[float]", values)
+            elif signal is not None:
+                sparse[signal] = values
+        for signal, parts in self._columns.sums.items():
+            summed = _summed([block.columns.get(part) for part in parts], block.size)
+            if None in summed:
+                sparse[signal] = summed
+            else:
+                dense[signal] = cast("list[float]", summed)
         return dense, sparse
 
     def _times(self, block: Block) -> list[float] | None:
@@ -240,9 +240,15 @@ def _summed(parts: Sequence[list[float | None] | None], size: int) -> list[float
     return found
 
 
-def _rising(given: list[float | None] | None, last: int) -> Sequence[int] | None:
+def _rising(block: Block, name: str, last: int) -> Sequence[int] | None:
     """Return whole steps that rise from ``last`` on, or ``None`` if they do not."""
-    if given is None or None in given:
+    given = block.columns.get(name)
+    if given is None:
+        return None
+    if name in block.rising:
+        steps = cast("list[int]", given)
+        return steps if steps[0] > last else None
+    if None in given:
         return None
     if set(map(type, given)) == {int}:
         steps = cast("list[int]", given)

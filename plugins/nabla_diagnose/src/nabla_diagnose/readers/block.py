@@ -23,11 +23,15 @@ class Block:
         columns: name to values, each of length ``size``; ``None`` where nothing was logged.
         size: number of rows.
         starts_run: the file itself says that another run starts here (a repeated header).
+        full: columns that are known to have a number in every row.
+        rising: columns that are known to hold whole numbers, each above the one before.
     """
 
     columns: Mapping[str, list[float | None]]
     size: int
     starts_run: bool = False
+    full: frozenset[str] = frozenset()
+    rising: frozenset[str] = frozenset()
 
     def rows(self) -> Iterator[dict[str, float]]:
         """Yield the rows, absent values left out."""

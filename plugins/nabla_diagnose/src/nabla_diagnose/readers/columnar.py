@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain, islice
 
@@ -86,12 +87,18 @@ class _Columns:
         found = plain_columns(text, len(self._names), separator)
         if found is None:
             return None
-        columns = {
-            name: values
-            for place, (name, values) in enumerate(zip(self._names, found, strict=True))
+        size = len(found[0].values)
+        kept = {
+            name: column
+            for place, (name, column) in enumerate(zip(self._names, found, strict=True))
             if name not in self._texts and place in self._keep
         }
-        return self._block(columns, len(found[0]))
+        block = self._block({name: column.values for name, column in kept.items()}, size)
+        return replace(
+            block,
+            full=frozenset(name for name, column in kept.items() if column.is_full),
+            rising=frozenset(name for name, column in kept.items() if column.rises),
+        )
 
     def _blocks(self, chunk: list[Cells]) -> Iterator[Block]:
         columns = self._numbers(chunk) if set(map(len, chunk)) == {len(self._names)} else None

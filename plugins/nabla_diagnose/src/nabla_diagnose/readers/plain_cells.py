@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["plain_columns"]
+__all__ = ["PlainColumn", "plain_columns"]
 
 _PLAIN = b"0123456789.-+eE\n"
 _NEWLINE, _MINUS, _EXPONENT = b"\n-e"
@@ -34,7 +34,21 @@ _EACH = 0x0101010101010101
 Numbers = list[float | None]
 
 
-def plain_columns(text: str, width: int, separator: str) -> list[Numbers] | None:
+class PlainColumn(NamedTuple):
+    """The numbers of one column, and what is known of them all.
+
+    Attributes:
+        values: ``None`` where a cell is empty.
+        is_full: no cell is empty.
+        rises: they are whole numbers, each above the one before.
+    """
+
+    values: Numbers
+    is_full: bool
+    rises: bool = False
+
+
+def plain_columns(text: str, width: int, separator: str) -> list[PlainColumn] | None:
     """Return the columns of rows that hold plain numbers, or nothing, in every cell.
 
     Args:
@@ -43,9 +57,8 @@ def plain_columns(text: str, width: int, separator: str) -> list[Numbers] | None
         separator: between cells.
 
     Returns:
-        One list per column, ``None`` where a cell is empty; the numbers are what ``parse_cell``
-        makes of them. ``None`` if a row has another width or a cell holds a text: the rows have to
-        be looked at one by one.
+        One per column; the numbers are what ``parse_cell`` makes of them. ``None`` if a row has
+        another width or a cell holds a text: the rows have to be looked at one by one.
     """
     import numpy as np
 
@@ -84,16 +97,31 @@ class _Part(NamedTuple):
     fits: Flags
 
 
-def _column(padded: bytes, starts: Places, ends: Places) -> Numbers:
-    """Return the numbers of one column.
+def _column(padded: bytes, starts: Places, ends: Places) -> PlainColumn:
+    """Return the numbers of one column, of which cells may be empty.
 
     Raises:
         ValueError: a cell holds a text.
     """
     import numpy as np
 
+    filled = np.flatnonzero(ends > starts)
+    if filled.size == ends.size:
+        return _full_column(padded, starts, ends)
+    found: Numbers = [None] * ends.size
+    if filled.size:
+        column = _full_column(padded, starts[filled], ends[filled])
+        for row, value in zip(filled.tolist(), column.values, strict=True):
+            found[row] = None if value is None else float(value)
+    return PlainColumn(found, is_full=False)
+
+
+def _full_column(padded: bytes, starts: Places, ends: Places) -> PlainColumn:
+    """Return the numbers of cells of which none is empty; errors as :func:`_column`."""
+    import numpy as np
+
     letters = np.frombuffer(padded, np.uint8)
-    minus = (letters[starts] == _MINUS) & (ends > starts)
+    minus = letters[starts] == _MINUS
     powers = _powers(letters, ends)
     stops = ends if powers is None else ends - 4 * (powers != 0)
     lengths = stops - starts - minus
@@ -101,24 +129,19 @@ def _column(padded: bytes, starts: Places, ends: Places) -> Numbers:
     written = lengths - dots
     fits &= (written > 0) & (written <= _MOST_DIGITS)
     if powers is None and not dots.any() and not minus.any() and fits.all():
-        counts: Numbers = whole.tolist()
-        return counts
+        rises = bool((whole[1:] > whole[:-1]).all())
+        return PlainColumn(whole.tolist(), is_full=True, rises=rises)
     if powers is not None:
         decimals = decimals - powers
         fits &= np.abs(decimals) <= _MOST_DECIMALS
     numbers = _scaled(whole, decimals)
     if minus.any():
         numbers = np.where(minus, -numbers, numbers)  # of a zero, too
-    is_blank = ends == starts
-    if is_blank.any():
-        cells = numbers.astype(object)
-        cells[is_blank] = None
-        found: Numbers = cells.tolist()
-    else:
-        found = numbers.tolist()
-    for row in np.flatnonzero(~(fits | is_blank)).tolist():
+    found: Numbers = numbers.tolist()
+    odd = np.flatnonzero(~fits).tolist()
+    for row in odd:
         found[row] = parse_cell(padded[starts[row] : ends[row]].decode())
-    return found
+    return PlainColumn(found, is_full=not odd or None not in found)
 
 
 def _powers(letters: Bytes, ends: Places) -> Places | None:

@@ -57,14 +57,17 @@ class Span:
         }
         return sorted(rows)
 
+    def extra(self, row: int) -> dict[str, float]:
+        """Return what one row has besides what every row has."""
+        return {
+            name: value
+            for name, values in self.sparse.items()
+            if (value := values[row]) is not None
+        }
+
     def signals(self, row: int) -> dict[str, float]:
         """Return what one row has."""
-        found = {name: values[row] for name, values in self.dense.items()}
-        for name, values in self.sparse.items():
-            value = values[row]
-            if value is not None:
-                found[name] = value
-        return found
+        return {name: values[row] for name, values in self.dense.items()} | self.extra(row)
 
     def record(self, row: int) -> StepRecord:
         """Return the record of one row."""

@@ -78,7 +78,8 @@ GRADIENT_GROWING_LINEARLY = Rule(
     rationale="Gradients are added up from step to step: zero_grad is missing.",
     fix="Call optimizer.zero_grad() once per step.",
     limits="Judged in the first rows only, while the sum is not yet bent by the training. "
-    "Gradients that grow for another reason do not follow the number of the step.",
+    "Gradients that grow for another reason do not follow the number of the step, and seldom grow "
+    "by a fifth within the first six rows.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("grad_norm",),

@@ -43,7 +43,7 @@ SATURATED_UNITS = Rule(
     summary="Nearly all outputs of a layer sit at the end of its activation's range.",
     rationale="The derivative there is almost zero: the layer and those before it hardly learn.",
     fix="Scale the initialisation or normalise the inputs.",
-    limits="Four measurements in a row above 85 %, from the start on. Gates and heads may saturate "
+    limits="Three measurements in a row above 70 %, from the start. Gates and heads may saturate "
     "late in a good run; that is not reported while the loss falls.",
     severity=Severity.MEDIUM,
     since="0.1",
@@ -155,8 +155,9 @@ WEIGHT_COLLAPSE = Rule(
     summary="The weights of nearly all layers shrank to almost nothing.",
     rationale="The decay is stronger than the gradient: the model forgets what it knew.",
     fix="Lower the weight decay; with coupled decay it is multiplied by the learning rate.",
-    limits="Below 5 % of the first size in every layer that shrank, and at least in half of all. "
-    "Pruning does this on purpose.",
+    limits="Below 5 % of the first size in every layer that shrank, and at least in half of all; "
+    "below 30 % where the steps did little else and the loss gained less than a tenth. Pruning "
+    "does this on purpose.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("layer_norms",),

@@ -24,7 +24,7 @@ UPDATE_TOO_LARGE = Rule(
     rationale="The learning rate is too high for this model; the run diverges or stays in noise.",
     fix="Divide the learning rate by ten, or add a warm-up.",
     limits="Only in the first hundred rows. Large updates with a falling loss are not reported, "
-    "nor those of weights that shrink by decay.",
+    "nor those that do little but shrink the weights, as decay does.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS008",),
@@ -42,8 +42,9 @@ UPDATE_TOO_SMALL = Rule(
     summary="All steps together moved the parameters by almost nothing, and the loss stands still.",
     rationale="The learning rate, or what is left of the gradient, is far too small.",
     fix="Raise the learning rate tenfold; check clipping and loss scaling.",
-    limits="Silent during a warm-up, after the end of a schedule and while the loss falls. The sum "
-    "of update ratios bounds the distance moved from above.",
+    limits="Judged after 60, 120 and 300 rows. Silent during a warm-up, after the end of a "
+    "schedule and while the loss falls. The sum of update ratios bounds the distance moved from "
+    "above.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS008",),

@@ -20,9 +20,10 @@ PLATEAU = Rule(
     summary="The loss shows no progress from the start on although the parameters move.",
     rationale="The model learns nothing that helps: inputs and targets may not belong together.",
     fix="Overfit one batch; check labels, inputs, the loss function and the learning rate.",
-    limits="With the number of classes known: HIGH when the loss stays at the level of guessing. "
-    "Without it: MEDIUM after 40 rows without a trend, which a model that starts well trained "
-    "shows as well. The cause cannot be decided from the log.",
+    limits="With the number of classes known: HIGH when the loss stays for 200 rows at the level "
+    "of guessing or up to 4 % above it, and was never below; noise that hides as much hides the "
+    "verdict. Without it: MEDIUM after 40 rows without a trend, which a model that starts well "
+    "trained shows as well. The cause cannot be decided from the log.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS005",),
@@ -79,7 +80,8 @@ VALIDATION_FROZEN = Rule(
     rationale="What is evaluated does not change: a stale average, copy or cached result.",
     fix="Update the averaged weights after each step, and evaluate the model that is trained.",
     limits="Needs four equal evaluations between which the parameters moved by a hundredth of "
-    "their size, or the training loss fell: at the end of a schedule both stand still.",
+    "their size, or the training loss fell beyond its noise: at the end of a schedule both stand "
+    "still. The fall must be worth twenty of the last digits that the log keeps.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss", "val_loss"),

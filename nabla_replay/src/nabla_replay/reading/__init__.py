@@ -1,0 +1,1 @@
+"""A captured run as the facts of its steps, for whoever judges runs by their records."""

@@ -1,0 +1,260 @@
+"""Judges the rows of one run: those that no check needs to see wait, and are judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from nabla_core.issue import Issue
+from nabla_core.records import StepRecord
+from nabla_core.rule import Rule
+
+from .calm import Calm
+from .calm_rows import CalmRows
+from .chart import BLOCK_ROWS, Chart
+from .checks.check import Check, LayerCheck
+from .consequences import Consequences
+from .course import Course
+from .layer_table import LayerTable
+from .options import DiagnoseOptions
+from .stretch import Stretch, joined
+
+__all__ = ["MOST_OWED", "NOTHING", "RowJudge", "apart"]
+
+MOST_OWED = 64
+"""Blocks of which the chart takes only the losses until somebody needs the rest."""
+NOTHING: Mapping[str, float] = {}
+_HELD_OUT = ("val_", "test_", "eval_")
+_is_done = attrgetter("done")
+
+
+class RowJudge:
+    """Keeps the chart of one run and asks each check at its pace.
+
+    A row between the bounds of all checks (:class:`~nabla_diagnose.calm.Calm`) waits until its
+    block is complete; any other one is judged at once, after those that wait.
+
+    Args:
+        checks: what to decide; they must not have seen another run.
+        options: what the user declared about the run.
+
+    Attributes:
+        rules: what the checks decide.
+        chart: the course of the run.
+        waiting: rows that wait.
+    """
+
+    def __init__(self, checks: Iterable[Check], options: DiagnoseOptions) -> None:
+        self._checks = tuple(checks)
+        self.rules: tuple[Rule, ...] = tuple(
+            dict.fromkeys(rule for check in self._checks for rule in check.rules)
+        )
+        self.chart = Chart(options)
+        self._table = LayerTable()
+        self._consequences = Consequences()
+        self._course = Course()
+        self.waiting = CalmRows()
+        self._tense = -1
+        self._names: tuple[str, ...] = ()
+        self._calm: Calm | None = None
+        self._owed: list[Stretch] = []
+        self._owed_from = 0
+        self._idle: list[float] = []
+        self._ask(self._overriding("row"), self._overriding("block"))
+        self._by_record = self._overriding("record")
+        self._by_validation = self._overriding("validation")
+        self._by_layer = [check for check in self._checks if isinstance(check, LayerCheck)]
+
+    def row(self, step: int, signals: Mapping[str, float | None]) -> list[Issue] | None:
+        """Judge a row that no check needs to look at; ``None`` if one does, and nothing is done.
+
+        Args:
+            step: its step.
+            signals: what it logs; ``None`` is not measured.
+        """
+        waiting = self.waiting
+        if not waiting.room and not self._open(signals):
+            return None
+        if waiting.take(step, signals):
+            return [] if waiting.room else self.complete()
+        plain, extra = apart(signals)
+        if len(plain) == len(signals) or not self.chart.seen.issuperset(extra):
+            return None
+        if not waiting.take(step, plain):
+            return None
+        return [] if waiting.room and not extra else self.complete(extra)
+
+    def complete(self, extra: Mapping[str, float] = NOTHING) -> list[Issue]:
+        """Judge the rows that are waiting, at least one, and go on with the next ones.
+
+        Args:
+            extra: what the last of them has besides; known signals of held-out data.
+        """
+        stretch = self.waiting.drain()
+        self._course.take_columns(stretch.steps, stretch.columns)
+        if extra:
+            self._course.take(stretch.steps[-1], extra)
+        issues = self._pass_over(stretch, extra)
+        self._reopen(tuple(stretch.columns))
+        return issues
+
+    def settle(self) -> None:
+        """Let the rows that wait for the end of their block into the chart."""
+        waiting = self.waiting
+        if waiting.steps:
+            stretch = waiting.drain()
+            self._course.take_columns(stretch.steps, stretch.columns)
+            self._pass_over(stretch, NOTHING)
+        waiting.close()
+        self._catch_up()
+
+    def _judge(self, record: StepRecord) -> list[Issue]:
+        chart = self.chart
+        self._catch_up()
+        self._calm, self._idle = None, [0.0] * len(self._by_block)
+        closed = chart.take(record)
+        issues = self._looked_at()
+        if chart.broken is not None:
+            return self._note(issues) if issues else issues
+        if closed:
+            issues += self._block()
+        value = record.signals.get("val_loss")
+        if value is not None:
+            for check in self._by_validation:
+                issues += check.validation(chart, value)
+        if record.layers:
+            self._table.take(record, chart.now)
+            self._course.take_layers(record.step, self._table)
+            for layer_check in self._by_layer:
+                issues += layer_check.layers(chart, self._table)
+        return self._note(issues) if issues else issues
+
+    def _looked_at(self) -> list[Issue]:
+        """Ask the checks that look at every record, and at every row."""
+        chart = self.chart
+        issues: list[Issue] = []
+        if chart.other_losses:
+            for check in self._by_record:
+                issues += check.record(chart)
+        if chart.loss is not None:
+            for check in self._by_row:
+                issues += check.row(chart)
+        return issues
+
+    def _open(self, signals: Mapping[str, float | None]) -> bool:
+        """Let rows with these signals wait, if no check needs to see each of the next ones."""
+        if self._tense == self.chart.block_count:
+            return False
+        return self._reopen(tuple(apart(signals)[0]))
+
+    def _reopen(self, names: tuple[str, ...]) -> bool:
+        calm = self._calm_for(names)
+        if calm is None:
+            return False
+        self.waiting.open(calm, names, self.chart.now.step, self.chart.room())
+        return True
+
+    def _calm_for(self, names: tuple[str, ...]) -> Calm | None:
+        """Return the bounds between which no check looks at rows with these signals.
+
+        ``None`` if one looks at them all. That is asked once in a block.
+        """
+        chart = self.chart
+        if chart.rows < BLOCK_ROWS or chart.broken is not None or self._tense == chart.block_count:
+            return None
+        if self._calm is None or self._names != names:
+            if "loss" not in names or not chart.seen.issuperset(names):
+                return None
+            self._catch_up()
+            self._names, self._calm = names, Calm(names)
+            if not all(check.narrow(chart, self._calm) for check in self._by_row):
+                self._tense, self._calm = chart.block_count, None
+                return None
+        self._calm.put_under(self._under_level, chart)
+        return self._calm
+
+    def _pass_over(self, stretch: Stretch, extra: Mapping[str, float]) -> list[Issue]:
+        chart = self.chart
+        self._owe(stretch, chart.now.step)
+        closed = chart.take_losses(stretch, slice(0, len(stretch.steps)))
+        issues: list[Issue] = []
+        if extra:
+            self._catch_up()
+            chart.signals = {**chart.signals, **extra}
+        if extra and chart.other_losses:
+            for check in self._by_record:
+                issues += check.record(chart)
+        if closed:
+            issues += self._block()
+        value = extra.get("val_loss")
+        if value is not None:
+            for check in self._by_validation:
+                issues += check.validation(chart, value)
+        return self._note(issues) if issues else issues
+
+    def _owe(self, stretch: Stretch, before: int) -> None:
+        """Remember calm rows, after a step, of which the chart takes only the losses."""
+        if len(self._owed) >= MOST_OWED:
+            self._catch_up()
+        if not self._owed:
+            self._owed_from = before
+        self._owed.append(stretch)
+
+    def _catch_up(self) -> None:
+        """Tell the chart and the checks the rest of the rows that nobody looked at."""
+        if self._owed:
+            stretch, self._owed = joined(self._owed), []
+            self.chart.take_rest(stretch, self._owed_from)
+            for pass_over in self._passing_over:
+                pass_over(self.chart, stretch)
+
+    def _block(self) -> list[Issue]:
+        found: list[Issue] = []
+        chart, idle = self.chart, self._idle
+        for place, check in enumerate(self._by_block):
+            if idle[place] <= chart.block_count:
+                if check.looks_back:
+                    self._catch_up()
+                found += check.block(chart)
+                idle[place] = check.idle_until(chart)
+        if any(map(_is_done, self._asked)):
+            self._catch_up()
+            self._ask(
+                [check for check in self._by_row if not check.done],
+                [check for check in self._by_block if not check.done],
+            )
+        return found
+
+    def _ask(self, by_row: list[Check], by_block: list[Check]) -> None:
+        """Say which checks are asked; their methods are looked up once."""
+        self._by_row, self._by_block = by_row, by_block
+        self._asked = tuple(dict.fromkeys((*by_row, *by_block)))
+        bounding = self._overriding("ceilings")
+        self._under_level = [check.ceilings for check in by_row if check in bounding]
+        self._calm, self._idle = None, [0.0] * len(by_block)
+        overriding = self._overriding("pass_over")
+        self._passing_over = [check.pass_over for check in by_row if check in overriding]
+
+    def _note(self, issues: list[Issue]) -> list[Issue]:
+        self.chart.found.update(issue.rule for issue in issues)
+        return self._consequences.mark(issues)
+
+    def _overriding(self, method: str) -> list[Check]:
+        plain = getattr(Check, method)
+        return [check for check in self._checks if getattr(type(check), method) is not plain]
+
+
+def apart(
+    signals: Mapping[str, float | None],
+) -> tuple[dict[str, float | None], dict[str, float]]:
+    """Return what every row may have, and what is measured on held-out data now and then."""
+    plain: dict[str, float | None] = {}
+    held_out: dict[str, float] = {}
+    for name, value in signals.items():
+        if value is None:
+            continue
+        if name.startswith(_HELD_OUT):
+            held_out[name] = float(value)
+        else:
+            plain[name] = value
+    return plain, held_out
