@@ -263,3 +263,15 @@ def test_targets_are_read_as_people_write_them(tmp_path, monkeypatch):
         built_by("nets.py:absent")
     with pytest.raises(UsageError, match="file.py:function"):
         built_by("nets.py")
+
+
+def test_gradients_that_are_zero_by_construction_ask_for_no_loss_scale():
+    """After the mean over what was normalised per channel, nothing of the convolution is left."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.AdaptiveAvgPool2d(1)
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, 3))
+    x, y = torch.randn(6, 2, 6, 6), torch.randint(3, (6,))
+
+    report = nabla.precision(model, (x, y), nn.CrossEntropyLoss(), dtypes=("float16",))
+
+    assert report.issues == ()

@@ -243,3 +243,11 @@ def test_a_model_at_its_optimum(audited, named):
         model.bias.copy_(best[8])
 
     assert named(audited(model, inputs, target, loss_fn=nn.MSELoss())) == []
+
+
+def test_an_embedding_with_sparse_gradients(audited, named):
+    model = nn.Sequential(nn.Embedding(20, 8, sparse=True), nn.Flatten(), nn.Linear(24, 3))
+    report = audited(model, torch.randint(20, (16, 3)), torch.randint(3, (16,)), loss_fn=CE)
+
+    assert named(report) == []
+    assert report.not_evaluated == ()

@@ -207,3 +207,28 @@ def test_two_targets_for_one_prediction_are_a_compromise():
 
     assert len(edges) == 2
     assert not any(shared_residual(p, q) for p in edges for q in edges if p is not q)
+
+
+def test_scalar_empty_and_complex_parameters_are_like_any_other():
+    torch.manual_seed(0)
+    leaves = [
+        torch.randn(4, 3, dtype=torch.complex128, requires_grad=True),
+        torch.tensor(2.0, dtype=torch.float64, requires_grad=True),
+        torch.zeros(0, 3, dtype=torch.float64, requires_grad=True),
+    ]
+    out = (torch.randn(5, 4, dtype=torch.complex128) @ leaves[0]) * leaves[1] + leaves[2].sum()
+    given = {"size": out.abs().square().mean(), "real": out.real.sum(), "other": out.imag.sum()}
+    with nabla.trace.losses(given, parameters=leaves) as trace:
+        pass
+
+    rows = []
+    for loss in given.values():
+        grads = torch.autograd.grad(loss, leaves, retain_graph=True, allow_unused=True)
+        known = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, leaves)]  # noqa: B905
+        real = [torch.view_as_real(g) if g.is_complex() else g for g in known]
+        rows.append(torch.cat([g.flatten() for g in real]))
+    truth = torch.stack(rows) @ torch.stack(rows).T
+    assert torch.allclose(trace.gram, truth, rtol=1e-12)
+
+    at_scalar = nabla.trace.losses(given, shared=leaves[1], level="representation")
+    assert at_scalar.gram.shape == (3, 3) and bool((at_scalar.gram.diagonal() > 0).any())

@@ -12,7 +12,9 @@ _HOMES = {
     "NoiseEstimator": "noise",
     "SamplesResult": "samples_result",
     "TraceOptions": "options",
+    "WidthResult": "width_result",
     "attach": "live.attachment",
+    "coordinate_check": "width_check",
     "gradient": "loss_tracing",
     "losses": "loss_tracing",
     "rule_for": "ghost.third_party",
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from .options import TraceOptions as TraceOptions
     from .samples_result import SamplesResult as SamplesResult
     from .sampling import samples as samples
+    from .width_check import coordinate_check as coordinate_check
+    from .width_result import WidthResult as WidthResult
 
 
 def __getattr__(name: str) -> object:

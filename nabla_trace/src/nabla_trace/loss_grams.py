@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["grams_at", "leaves_of", "shared_rows"]
+__all__ = ["gram_of", "grams_at", "leaves_of", "shared_rows"]
 
 _SPLIT_FROM = 1_000_000
 """Elements of all gradients together from which the parameters are taken in two halves: the
@@ -26,6 +26,15 @@ def shared_rows(losses: Sequence[Tensor], shared: Tensor) -> Tensor:
             (grad,) = torch.autograd.grad(loss, shared, retain_graph=True, allow_unused=True)
         rows.append(torch.zeros_like(shared) if grad is None else grad)
     return torch.stack(rows)
+
+
+def gram_of(rows: Tensor) -> Tensor:
+    """Return the real inner products ``[K, K]`` of ``K`` gradients of any shape and dtype."""
+    dense = rows.to_dense() if rows.is_sparse else rows
+    real = torch.view_as_real(dense) if dense.is_complex() else dense
+    flat = real.flatten(1) if real.dim() > 1 else real.unsqueeze(1)
+    wide = flat.to(torch.promote_types(flat.dtype, torch.float32))
+    return (wide @ wide.T).double().cpu()
 
 
 def grams_at(
@@ -54,8 +63,7 @@ def grams_at(
         for name in names:
             grad = grads.pop(0)
             if grad is not None:
-                flat = grad.flatten(1).to(torch.promote_types(grad.dtype, torch.float32))
-                found[name][place[:, None], place[None, :]] = (flat @ flat.T).double().cpu()
+                found[name][place[:, None], place[None, :]] = gram_of(grad)
     return found
 
 

@@ -12,6 +12,7 @@ from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
 from .gram_facts import GramFacts
+from .views.loss_tables import loss_lines
 
 __all__ = ["LossReport"]
 
@@ -68,6 +69,5 @@ class LossReport(ResultMixin):
 
     def format(self) -> str:
         """Return the table of the losses and the verdicts as text."""
-        from .views.loss_tables import report_lines
-
-        return "\n".join([*report_lines(self), "", ResultMixin.format(self)])
+        lines = loss_lines(self.name, self.losses, self.gram)
+        return "\n".join([*lines, "", ResultMixin.format(self)])

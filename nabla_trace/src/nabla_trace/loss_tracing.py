@@ -18,10 +18,11 @@ from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
 from .delivery import deliver, trace_options
-from .loss_grams import grams_at, leaves_of, shared_rows
+from .loss_grams import gram_of, grams_at, leaves_of, shared_rows
 from .loss_result import LossReport
 from .loss_verdicts import dead_losses, loss_issues, worsened_losses
 from .rules import losses as loss_rules
+from .views.loss_tables import layer_lines, loss_lines
 
 __all__ = ["Level", "LossTrace", "LossTraceOptions", "gradient", "losses"]
 
@@ -141,9 +142,13 @@ class LossTrace(ResultMixin):
 
     def format(self) -> str:
         """Return the heat map of layers and pairs of losses, and the verdicts."""
-        from .views.loss_tables import trace_lines
-
-        return "\n".join([*trace_lines(self), "", ResultMixin.format(self)])
+        if self.level == "progress":
+            lines = [self.undecided] if self.undecided else []
+            lines += [f"  {name}: {change:+.4g}" for name, change in self.changes.items()]
+        else:
+            lines = loss_lines(self._where, self.losses, self._weighted(self.gram))
+            lines += layer_lines(self.losses, self.layers)
+        return "\n".join([*lines, "", ResultMixin.format(self)])
 
     # ------------------------------------------------------------------ private
     @property
@@ -159,8 +164,7 @@ class LossTrace(ResultMixin):
     ) -> None:
         scalars = list(given.values())
         if self.level == "representation" and shared is not None:
-            rows = shared_rows(scalars, shared).flatten(1)
-            self._whole = trunk = (rows @ rows.T).double().cpu()
+            self._whole = trunk = gram_of(shared_rows(scalars, shared))
             where = self._where
         else:
             self.layers = grams_at(scalars, parameters, shared)

@@ -55,3 +55,6 @@ class TraceOptions:
     signal_gain: float = option(
         10.0, "GEO501, GEO502: change of scale per block of the signal.", minimum=1.0
     )
+    width_slope: float = option(
+        0.3, "GEO504: exponent of the width in the change of a layer's output.", minimum=0.0
+    )

@@ -42,7 +42,7 @@ class NextBatchProbe:
     Attributes:
         step: optimizer step, from 0.
         before: loss of the next batch with the parameters before the step.
-        half: the same with half of the step made.
+        half: the same with half of the step made; on the parabola, when the slope was measured.
         after: with all of it made: the next training loss.
     """
 
@@ -50,6 +50,21 @@ class NextBatchProbe:
     before: float
     half: float
     after: float
+
+    @classmethod
+    def from_slope(
+        cls, *, step: int, before: float, after: float, slope_after: float
+    ) -> NextBatchProbe:
+        """Return the probe whose parabola has a slope at its end.
+
+        Args:
+            step: optimizer step.
+            before: loss before it.
+            after: loss after it.
+            slope_after: inner product of step and gradient after it.
+        """
+        half = (before + after) / 2 - (slope_after - (after - before)) / 4
+        return cls(step=step, before=before, half=half, after=after)
 
     @property
     def curvature(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch.nn import Module
 
-from .call import Call, Function
+from .call import Call, Function, tensors_in
 from .contribution import Contribution
 from .generic_rows import generic_rows
 from .layer_rows import LAYER_RULES
@@ -21,6 +21,15 @@ def has_rule(func: Function) -> bool:
         return func in LAYER_RULES
     except TypeError:  # a callable that cannot be hashed
         return False
+
+
+def _complex(call: Call) -> bool:
+    """Whether complex numbers are about: the rules do not conjugate."""
+    given = (tensor for _, tensor in tensors_in(call.args, call.kwargs))
+    return any(
+        tensor.is_complex()
+        for tensor in (*given, *(o.grad for o in call.outs if o.grad is not None))
+    )
 
 
 def contributions(call: Call, budget: int) -> Iterator[Contribution]:
@@ -38,7 +47,7 @@ def contributions(call: Call, budget: int) -> Iterator[Contribution]:
         yield from module_rows(call)
         return
     grad = call.outs[0].grad
-    if has_rule(call.func) and len(call.outs) == 1 and grad is not None:
+    if has_rule(call.func) and len(call.outs) == 1 and grad is not None and not _complex(call):
         made = LAYER_RULES[call.func](call, grad, budget)
         found = [] if made is None else list(made)
         if len(found) == len(call.tracked):

@@ -23,7 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .call import Call, Function, Origin, Out, Path, replaced, tensors_in
 from .rng import rng_fingerprint
 
-__all__ = ["FunctionWatch", "Receiver"]
+__all__ = ["FunctionWatch", "Receiver", "writes"]
 
 
 _UPDATE_BUFFERS = frozenset({"batch_norm", "instance_norm"})
@@ -241,7 +241,7 @@ class FunctionWatch(TorchFunctionMode):
         raw_outs = [t for _, t in tensors_in((result,), {}) if t.grad_fn is not None]
         if not raw_outs:
             return out
-        call.recorded = not known and (_writes(name, kwargs) or before != rng_fingerprint())
+        call.recorded = not known and (writes(name, kwargs) or before != rng_fingerprint())
         call.aliases = aliases
         call.edges = [] if known else [get_gradient_edge(out) for out in raw_outs]
         self.meet(call, raw_outs)
@@ -282,7 +282,7 @@ def _is_only_a_form(name: str, path: Path) -> bool:
     return name in _FORM_OF_SECOND and path != (0,)
 
 
-def _writes(name: str, kwargs: Mapping[str, object]) -> bool:
+def writes(name: str, kwargs: Mapping[str, object]) -> bool:
     """Whether a function writes into an argument, so that it cannot be called again."""
     in_place = name.endswith("_") and not name.endswith("__")
     operator = name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")

@@ -8,7 +8,6 @@ give what autograd gives.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,15 +19,12 @@ from .call import Call
 from .contributions import contributions
 from .forward_pass import Subject, module_units
 from .function_watch import FunctionWatch
-from .loops import per_sample_losses
+from .loops import Reduction, per_sample_losses
 from .receivers import Recorder
 from .squares import squares_by_autograd
-from .tolerance import agrees, tolerance_of
+from .tolerance import agrees, autocast_dtype, tolerance_of
 
-__all__ = ["Reduction", "SmallRun", "run_small", "run_small_model"]
-
-Reduction = Literal["none", "mean", "sum", "unknown"]
-"""How a loss puts samples together; ``none`` is one loss per sample."""
+__all__ = ["SmallRun", "run_small", "run_small_model"]
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +74,7 @@ class SmallRun:
         reasons = {names[root]: reason for root, reason in wrong.items()}
         whole = sum(self.squares.values())
         for name, truth in self.squares.items():
-            limit = tolerance_of(subject.parameters[name].dtype)
+            limit = tolerance_of(subject.parameters[name].dtype, autocast_dtype())
             fault = _fault(bank.layers.get(name), truth, whole, limit)
             if fault:
                 reasons.setdefault(name, fault)

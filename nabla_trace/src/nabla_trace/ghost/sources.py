@@ -189,15 +189,16 @@ def blockwise(sources: Sequence[RowSource], pairs: bool, budget: int) -> tuple[T
     first = sources[0]
     height, rest = first.shape[0], prod(first.shape[1:])
     step = max(1, min(height, budget // max(1, first.samples * rest)))
-    shape = (first.samples, first.samples) if pairs else (first.samples,)
-    total, whole = torch.zeros(()).expand(shape), torch.zeros(())
+    total = whole = None
     for low in range(0, height, step):
-        high = min(height, low + step)
-        rows = first.block(low, high)
+        rows = first.block(low, min(height, low + step))
         for other in sources[1:]:
-            rows = rows + other.block(low, high)
+            rows = rows + other.block(low, min(height, low + step))
         part = rows @ rows.T if pairs else rows.square().sum(1)
-        total = part if not low else total.add_(part)
+        total = part if total is None else total.add_(part)
         if not pairs:
-            whole = whole.to(rows.device) + rows.sum(0).square().sum()
-    return total, total.sum() if pairs else whole
+            square = rows.sum(0).square().sum()
+            whole = square if whole is None else whole + square
+    if total is None:
+        total = torch.zeros((first.samples,) * (2 if pairs else 1))
+    return total, total.sum() if whole is None else whole

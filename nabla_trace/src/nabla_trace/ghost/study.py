@@ -14,13 +14,13 @@ from .bank import Bank, BankOptions
 from .forward_pass import Subject, module_units
 from .function_watch import FunctionWatch
 from .layout import StructureDiffers
-from .loops import loop_rows, per_sample_losses
+from .loops import Reduction, loop_rows, per_sample_losses
 from .memory import recall, remember
 from .receivers import Accumulator
 from .rng import restore_rng, rng_state
-from .small_run import Reduction, SmallRun, run_small
+from .small_run import SmallRun, run_small
 from .squares import squares_by_autograd
-from .tolerance import agrees, tolerance_of
+from .tolerance import agrees, autocast_dtype, tolerance_of
 
 __all__ = ["FEWEST", "Study", "StudyResult"]
 
@@ -188,7 +188,7 @@ class Study:
             if known is None:
                 continue  # only the small run could check it
             total, trace = float(known), float(spread)
-            limit = tolerance_of(self._subject.parameters[name].dtype)
+            limit = tolerance_of(self._subject.parameters[name].dtype, autocast_dtype())
             if not agrees(total, truth, scale=trace + truth, whole=whole + trace, limit=limit):
                 wrong[name] = f"sum of the Gram {total:.6g}, squared norm by autograd {truth:.6g}"
         return wrong
@@ -221,11 +221,19 @@ class Study:
             result.repaired = {}
             return
         try:
-            rows = loop_rows(self._subject, chosen, self._batch, self._loss_fn, self._alone())
+            found = loop_rows(self._subject, chosen, self._batch, self._loss_fn, self._alone())
         except StructureDiffers as error:
             result.missing = {name: f"{why}; {error}" for name, why in wanted.items()}
             result.repaired = {}
             return
+        result.missing = {name: f"{wanted[name]}; {why}" for name, why in found.wrong.items()}
+        result.repaired = {n: why for n, why in result.repaired.items() if n not in found.wrong}
+        if result.total is None:  # no rule has told it
+            result.losses, result.reduction = found.losses, found.reduction
+        self._take_rows({n: row for n, row in found.rows.items() if n not in found.wrong})
+
+    def _take_rows(self, rows: Mapping[str, Tensor]) -> None:
+        result = self._result
         square = 0.0
         for name, block in rows.items():
             wide = block.double() if block.device.type != "mps" else block

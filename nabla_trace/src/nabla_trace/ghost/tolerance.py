@@ -5,15 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["agrees", "square_of", "tolerance_of"]
+__all__ = ["agrees", "autocast_dtype", "square_of", "tolerance_of"]
 
 _LIMITS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}
 _FLOORS = {torch.float64: 1e-26, torch.float32: 1e-11, torch.float16: 1e-5, torch.bfloat16: 1e-3}
 
 
-def tolerance_of(dtype: torch.dtype) -> tuple[float, float]:
-    """Return the relative limit, and the share of the whole gradient that is rounding noise."""
-    return _LIMITS.get(dtype, 1e-3), _FLOORS.get(dtype, 1e-11)
+def autocast_dtype() -> torch.dtype | None:
+    """Return the dtype in which matrices are multiplied here; ``None`` without autocast."""
+    kinds = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    return torch.get_autocast_dtype(kinds[0]) if kinds else None
+
+
+def tolerance_of(dtype: torch.dtype, cast: torch.dtype | None = None) -> tuple[float, float]:
+    """Return the relative limit, and the share of the whole gradient that is rounding noise.
+
+    Args:
+        dtype: of the parameter.
+        cast: of the computation, where autocast narrows it.
+    """
+    worst = dtype if cast is None or cast.itemsize >= dtype.itemsize else cast
+    return _LIMITS.get(worst, 1e-3), _FLOORS.get(worst, 1e-11)
 
 
 def square_of(tensor: Tensor) -> float:

@@ -18,6 +18,7 @@ from ..batches import outputs_in
 from ..sampling import choose_parameters
 from ..step_verdicts import EARLY_STEPS
 from .findings import Findings
+from .gradient_tap import GradientTap
 from .inspection import Inspection
 from .step_watch import StepWatch
 from .tape import LossTape
@@ -44,7 +45,8 @@ class AttachOptions(TypedDict, total=False):
 class Attachment(Findings):
     """Hooks on one model and one optimizer; a context manager.
 
-    The training is not changed: no ``.grad``, parameter, buffer or random number differs.
+    The training is not changed: no ``.grad``, parameter, buffer or random number differs. In a step
+    that is not looked at nothing runs but a counter behind the optimizer's step.
 
     Args:
         model: the model that is called in the loop.
@@ -60,23 +62,20 @@ class Attachment(Findings):
         super().__init__(what)
         parameters = _moved(model, optimizer)
         self._model, self._optimizer, self._every = model, optimizer, every
+        self._tap = GradientTap(parameters)
         self._inspection = Inspection(model, parameters, what, budget)
-        self._steps = StepWatch(model, parameters)
+        self._steps = StepWatch(model, parameters, self._tap)
         self._tape: LossTape | None = None
+        self._counter: RemovableHandle | None = None
         self._handles: list[RemovableHandle] = []
         self._busy = False
+        self._stepping = False
         self._step = 0
         self._calls = 0
-        self._backwards = 0
 
     def __enter__(self) -> Attachment:
-        model, optimizer = self._model, self._optimizer
-        self._handles = [
-            model.register_forward_pre_hook(self._on_call, with_kwargs=True, prepend=True),
-            model.register_forward_hook(self._on_return, with_kwargs=True, always_call=True),
-            optimizer.register_step_pre_hook(self._on_step),
-            optimizer.register_step_post_hook(self._on_stepped),
-        ]
+        self._counter = self._optimizer.register_step_post_hook(self._on_stepped)
+        self._arm()
         return self
 
     def __exit__(
@@ -85,9 +84,10 @@ class Attachment(Findings):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        if self._counter is not None:
+            self._counter.remove()
+        self._disarm()
+        self._tap.stop()
         self._inspection.forget()
         self._steps.forget()
         self._drop_tape()
@@ -96,34 +96,57 @@ class Attachment(Findings):
 
     # ------------------------------------------------------------------ private
     @property
+    def _looking(self) -> bool:
+        return self._step % self._every == 0
+
+    @property
     def _probing(self) -> bool:
-        due = self._step % self._every == 0 or self._step in EARLY_STEPS
-        return "step" in self.what and due
+        return "step" in self.what and (self._looking or self._step in EARLY_STEPS)
+
+    def _arm(self) -> None:
+        model, optimizer = self._model, self._optimizer
+        self._handles = [
+            model.register_forward_pre_hook(self._on_call, with_kwargs=True, prepend=True),
+            model.register_forward_hook(self._on_return, with_kwargs=True, always_call=True),
+            optimizer.register_step_pre_hook(self._on_step),
+        ]
+
+    def _disarm(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    @property
+    def _ignores_calls(self) -> bool:
+        """Whether a call of the model is no forward pass of the step: ours, an evaluation, one that
+        a checkpoint makes again in backward, or one of a closure."""
+        again = torch._C._current_graph_task_id() != -1
+        return self._busy or self._stepping or again or not torch.is_grad_enabled()
 
     def _on_call(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if self._busy or not torch.is_grad_enabled():
+        if self._ignores_calls:
             return
         self._calls += 1
         if self._calls > 1:
+            self._guarded("step", self._steps.backward_ended)
             return
         if self._probing or self._steps.waits:
             self._guarded("step", lambda: self._steps.called(args, kwargs))
-        if self._step % self._every == 0:
+        if self._looking:
             self._guarded("samples", lambda: self._inspection.begin(args, kwargs))
 
     def _on_return(self, module: Module, args: object, kwargs: object, output: object) -> None:
-        if self._busy or not torch.is_grad_enabled():
-            return
-        if self._calls != 1:
+        if self._ignores_calls or self._calls != 1:
             return
         self._guarded("samples", self._inspection.end)
-        wanted = self._probing or self._steps.waits
-        if wanted and self._tape is None and any(True for _ in outputs_in(output)):
-            self._tape = LossTape(output, self._on_backward)
-            self._tape.start()
+        if self._tape is None and any(True for _ in outputs_in(output)):
+            part: Part = "step" if "step" in self.what else "samples"
+            self._guarded(part, lambda: self._tap.start(self._steps.way_back))
+            if self._probing or self._steps.waits:
+                self._tape = LossTape(output, self._on_backward, _held(self._optimizer))
+                self._tape.start()
 
     def _on_backward(self, loss: Tensor) -> None:
-        self._backwards += 1
         tape = self._tape
         if tape is not None and self._steps.waits:
             self._guarded("step", lambda: self._steps.backward_starts(tape, loss))
@@ -131,24 +154,37 @@ class Attachment(Findings):
     def _on_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         if self._busy:
             return
+        self._stepping = True
         if self._tape is not None:
             self._tape.stop()
-        if self._step % self._every == 0:
-            self._guarded("samples", lambda: self._inspection.finish(self, self._step))
+        self._guarded("step", self._steps.backward_ended)
+        self._tap.stop()
+        if self._looking:
+            squares = self._tap.squares()
+            self._guarded("samples", lambda: self._inspection.finish(self, self._step, squares))
         if self._probing:
             self._guarded("step", self._steps.step_starts)
 
     def _on_stepped(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         if self._busy:
             return
+        if self._handles:
+            self._finish_step()
+        self._step += 1
+        self._calls, self._stepping = 0, False
+        due = self._looking or self._probing or self._steps.waits
+        if due and not self._handles:
+            self._arm()
+        elif self._handles and not due:
+            self._disarm()
+
+    def _finish_step(self) -> None:
         if self._probing:
-            alone = self._calls == 1 and self._backwards == 1
-            square = self._inspection.gradient_square
+            alone = self._calls == 1 and self._tap.passes == 1
             tape = self._tape if alone else None
+            square = sum(self._tap.squares().values())
             self._guarded("step", lambda: self._steps.step_ends(self._step, tape, square))
         self._drop_tape()
-        self._step += 1
-        self._calls = self._backwards = 0
 
     def _drop_tape(self) -> None:
         if self._tape is not None:
@@ -165,6 +201,7 @@ class Attachment(Findings):
         except Exception as error:
             self.failed[part] = f"{type(error).__name__}: {error}"
             self._inspection.forget()
+            self._tap.stop()
         finally:
             self._busy = False
 
@@ -201,8 +238,13 @@ def attach(model: Module, optimizer: Optimizer, **options: Unpack[AttachOptions]
 
 
 def _moved(model: Module, optimizer: Optimizer) -> Mapping[str, Tensor]:
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = _held(optimizer)
     found = {name: p for name, p in choose_parameters(model).items() if id(p) in held}
     if not found:
         raise UsageError("attach: the optimizer moves no parameter of the model")
     return found
+
+
+def _held(optimizer: Optimizer) -> frozenset[int]:
+    """Return the identities of what the optimizer moves."""
+    return frozenset(id(p) for group in optimizer.param_groups for p in group["params"])

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import torch
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..batches import Batch, outputs_in
 from ..ghost.bank import Bank, BankOptions
@@ -16,7 +16,7 @@ from ..ghost.function_watch import FunctionWatch
 from ..ghost.receivers import Accumulator
 from ..ghost.small_run import SmallRun, run_small_model
 from ..ghost.study import FEWEST
-from ..ghost.tolerance import agrees, square_of, tolerance_of
+from ..ghost.tolerance import agrees, autocast_dtype, tolerance_of
 from ..untouched import untouched
 
 __all__ = ["InlineSamples"]
@@ -31,25 +31,22 @@ class InlineSamples:
 
     Attributes:
         problem: why there is no Gram, if so.
-        gradient_square: squared norm of the gradient of the latest look, as backward gave it.
     """
 
     def __init__(self, subject: Subject, options: BankOptions) -> None:
         self.problem = ""
-        self.gradient_square = 0.0
         self._subject, self._options = subject, options
         self._lessons: dict[Hashable, tuple[SmallRun, dict[str, str]]] = {}
         self._stack = ExitStack()
         self._watch: FunctionWatch | None = None
         self._bank: Bank | None = None
         self._receiver: Accumulator | None = None
-        self._squares: dict[str, float] = {}
-        self._handles: list[RemovableHandle] = []
+        self._cast: torch.dtype | None = None
         self._lesson: tuple[SmallRun, dict[str, str]] | None = None
 
     def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """The model is about to be called."""
-        self.problem, self._squares, self.gradient_square = "", {}, 0.0
+        self.problem, self._cast = "", autocast_dtype()
         first = next((t for t in outputs_in((args, kwargs)) if t.dim()), None)
         if first is None or first.shape[0] < FEWEST:
             self.problem = f"the batch has fewer than {FEWEST} samples"
@@ -83,14 +80,15 @@ class InlineSamples:
             return self.forget()
         self._bank = Bank(self._subject.names, watch.uses, watch.samples, self._options)
         receiver.bank = self._bank
-        for name, parameter in self._subject.parameters.items():
-            self._handles.append(self._measure(name, parameter))
 
-    def finish(self) -> Tensor | None:
+    def finish(self, squares: Mapping[str, float]) -> Tensor | None:
         """The backward pass is over: return the checked Gram ``[N, N]`` of the loss's parts.
 
-        Entry ``i`` is the part of the gradient that goes through sample ``i``: for a mean loss the
+        Row ``i`` is of the part of the gradient that goes through sample ``i``: for a mean loss the
         gradient of the sample's own loss divided by ``N``.
+
+        Args:
+            squares: name → squared norm of the gradient, as backward gave it.
         """
         bank, receiver = self._bank, self._receiver
         if bank is None or receiver is None or bank.total is None:
@@ -98,8 +96,7 @@ class InlineSamples:
             self.forget()
             return None
         bank.flush()
-        self.gradient_square = sum(self._squares.values())
-        wrong = self._compare(bank)
+        wrong = self._compare(bank, squares)
         if receiver.problems:
             wrong = next(iter(receiver.problems.values()))
         total = bank.total
@@ -112,9 +109,7 @@ class InlineSamples:
         self._stack.close()
         if self._watch is not None:
             self._watch.forget()
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._watch, self._receiver, self._bank = [], None, None, None
+        self._watch, self._receiver, self._bank = None, None, None
 
     # ------------------------------------------------------------------ private
     def _learn(self, batch: Batch) -> tuple[SmallRun, dict[str, str]]:
@@ -126,7 +121,8 @@ class InlineSamples:
         if key not in self._lessons:
             if len(self._lessons) > 8:
                 self._lessons.clear()
-            with untouched(model):
+            # the model may be called inside a checkpoint, which counts what is saved for backward
+            with untouched(model), saved_tensors_hooks(_same, _same):
                 self._lessons[key] = (run_small_model(self._subject, batch), {})
         return self._lessons[key]
 
@@ -139,25 +135,21 @@ class InlineSamples:
         small.forget()
         return found
 
-    def _measure(self, name: str, parameter: Tensor) -> RemovableHandle:
-        def hook(grad: Tensor) -> None:
-            if self._watch is not None and not self._watch.busy:
-                self._squares[name] = self._squares.get(name, 0.0) + square_of(grad.detach())
-
-        handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
-        return handle
-
-    def _compare(self, bank: Bank) -> str:
-        whole = sum(self._squares.values())
-        for name, truth in self._squares.items():
+    def _compare(self, bank: Bank, squares: Mapping[str, float]) -> str:
+        whole = sum(squares.values())
+        for name in {**squares, **bank.sums}:
             known, spread = bank.sums.get(name, (torch.zeros(()), torch.zeros(())))
             if known is None:
                 continue
-            total, trace = float(known), float(spread)
-            limit = tolerance_of(self._subject.parameters[name].dtype)
+            truth, total, trace = squares.get(name, 0.0), float(known), float(spread)
+            limit = tolerance_of(self._subject.parameters[name].dtype, self._cast)
             if not agrees(total, truth, scale=trace + truth, whole=whole + trace, limit=limit):
                 return (
                     f"{name} gets gradient from outside this call of the model: sum of the Gram "
                     f"{total:.4g}, squared norm {truth:.4g}"
                 )
         return ""
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

@@ -35,11 +35,6 @@ class Inspection:
             self._samples = InlineSamples(subject, BankOptions(budget=budget))
         self._ladder = SignalLadder(model) if "signal" in what else None
 
-    @property
-    def gradient_square(self) -> float:
-        """Squared norm of the gradient that backward gave; 0 if it was not measured."""
-        return 0.0 if self._samples is None else self._samples.gradient_square
-
     def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """The model is about to be called."""
         if self._samples is not None:
@@ -54,14 +49,20 @@ class Inspection:
         if self._samples is not None:
             self._samples.end()
 
-    def finish(self, findings: Findings, step: int) -> None:
-        """The step is about to be made: tell what was found."""
+    def finish(self, findings: Findings, step: int, squares: Mapping[str, float]) -> None:
+        """The step is about to be made: tell what was found.
+
+        Args:
+            findings: what is told.
+            step: which step.
+            squares: name → squared norm of the gradient, as backward gave it.
+        """
         if self._ladder is not None:
             rungs = self._ladder.rungs()
             if rungs:
                 findings.note_signal(rungs, step)
         if self._samples is not None:
-            gram = self._samples.finish()
+            gram = self._samples.finish(squares)
             findings.note_samples(gram, self._samples.problem, step)
 
     def forget(self) -> None:

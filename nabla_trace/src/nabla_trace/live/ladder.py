@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
+from .gradient_tap import on_host
+
 __all__ = ["Rung", "SignalLadder"]
 
 ForwardHook = Callable[[Module, object, object], None]
@@ -63,11 +65,11 @@ class SignalLadder:
         names = list(self._forward)
         if not names:
             return []
-        rows = torch.stack([self._forward[name] for name in names]).tolist()
         missing = torch.full((), torch.nan)
-        grads = torch.stack(
-            [self._backward.get(name, missing).float().cpu() for name in names]
-        ).tolist()
+        values = [part for name in names for part in self._forward[name].unbind()]
+        found = on_host([*values, *(self._backward.get(name, missing) for name in names)])
+        rows = [found[3 * index : 3 * index + 3] for index in range(len(names))]
+        grads = found[3 * len(names) :]
         return [
             Rung(name=name, forward=row[0], backward=grad, likeness=row[1], dead=row[2])
             for name, row, grad in zip(names, rows, grads, strict=True)
@@ -81,25 +83,33 @@ class SignalLadder:
                 return
             if not first.is_floating_point() or first.dim() < 2:
                 return
-            self._forward[name] = _measure(first.detach())
-            first.register_hook(self._grad_hook(name))  # type: ignore[no-untyped-call]
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                self._forward[name] = _measure(first)
+                first.register_hook(self._grad_hook(name))  # type: ignore[no-untyped-call]
 
         return hook
 
     def _grad_hook(self, name: str) -> GradHook:
         def hook(grad: Tensor) -> None:
-            self._backward[name] = grad.detach().float().flatten(1).norm(dim=1).mean()
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                self._backward[name] = _lengths(grad.flatten(1)).mean()
 
         return hook
 
 
 def _measure(output: Tensor) -> Tensor:
     """Return root mean square, mean cosine of different samples, share of zeros: ``[3]``."""
-    rows = output.float().flatten(1)
+    rows = output.flatten(1)
     count = max(2, len(rows))
-    lengths = rows.norm(dim=1)
-    total = (1 / lengths.clamp(min=1e-30)) @ rows  # sum of unit vectors
-    alike = (total.square().sum() - count) / (count * (count - 1))
-    scale = (lengths.square().sum() / rows.numel()).sqrt()
+    lengths = _lengths(rows)
+    total = torch.mv(rows.T.to(lengths.dtype), 1 / lengths.clamp(min=1e-30))  # of unit vectors
+    alike = (torch.dot(total, total) - count) / (count * (count - 1))
+    scale = torch.linalg.vector_norm(lengths) / rows.numel() ** 0.5
     dead = 1 - torch.count_nonzero(rows) / rows.numel()
-    return torch.stack([scale, alike, dead.to(scale.dtype)]).cpu()
+    return torch.stack([scale, alike, dead.to(scale.dtype)])
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    narrow = rows.dtype in (torch.float16, torch.bfloat16)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32 if narrow else None)
+    return lengths

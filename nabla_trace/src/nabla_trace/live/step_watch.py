@@ -11,13 +11,13 @@ from torch.func import functional_call
 from torch.nn import Module
 
 from ..ghost.rng import RngState, kept_rng, restore_rng, rng_state
-from ..ghost.tolerance import square_of
 from ..step_probes import NextBatchProbe, OwnBatchProbe
+from .gradient_tap import GradientTap, inner_product, on_host
 from .tape import LossTape
 
 __all__ = ["StepWatch"]
 
-_OWN_LOSSES = 12
+_OWN_LOSSES = 8
 """Steps after which the loss of their own batch is taken again; later ones give their slope only,
 which costs no forward pass."""
 
@@ -28,27 +28,33 @@ class StepWatch:
     Args:
         model: the model.
         parameters: those that the optimizer moves.
+        tap: measures gradients while backward runs.
 
     Attributes:
         own: probes on the steps' own batches.
         following: probes on the batches after them.
     """
 
-    def __init__(self, model: Module, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: Module, parameters: Mapping[str, Tensor], tap: GradientTap) -> None:
         self.own: list[OwnBatchProbe] = []
         self.following: list[NextBatchProbe] = []
-        self._model, self._parameters = model, dict(parameters)
+        self._model, self._parameters, self._tap = model, dict(parameters), tap
         self._given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
         self._rng: RngState | None = None
-        self._old: dict[str, Tensor] = {}
+        self._back: dict[str, Tensor] = {}
         self._pending: int | None = None
-        self._loss_square = 0.0
+        self._judged: tuple[int, float, float, float] | None = None
         self._autocast: tuple[str, torch.dtype] | None = None
 
     @property
     def waits(self) -> bool:
         """Whether a step waits for the next batch."""
         return self._pending is not None
+
+    @property
+    def way_back(self) -> Mapping[str, Tensor]:
+        """The latest step that waits, turned round: name → old parameter minus new one."""
+        return self._back
 
     def called(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """The model is about to be called."""
@@ -63,24 +69,41 @@ class StepWatch:
         )
 
     def backward_starts(self, tape: LossTape, loss: Tensor) -> None:
-        """The loss of a batch is known: judge the step before on it."""
+        """The loss of a batch is known: take it with the parameters of before the step.
+
+        The slope at the end of the step comes with the user's own backward pass. Where hooks of
+        others may change the gradient, the loss half way is taken instead.
+        """
         step, self._pending = self._pending, None
-        if step is None or not self._old or not tape.usable:
-            self._old = {}
+        if step is None or not self._back or not tape.usable:
+            self._back = {}
             return
-        half = {n: (old + self._parameters[n].detach()) / 2 for n, old in self._old.items()}
-        probe = NextBatchProbe(
-            step=step,
-            before=self._loss_with(self._old, tape),
-            half=self._loss_with(half, tape),
-            after=float(loss.detach()),
-        )
+        before, half = self._loss_at(1.0, tape), math.nan
+        if self._tap.disturbed:
+            half = self._loss_at(0.5, tape)
+        self._judged = step, before, half, float(loss.detach())
+        self._back = {}
+
+    def backward_ended(self) -> None:
+        """The gradients of the first backward pass are there."""
+        if self._judged is None:
+            return
+        (step, before, half, after), self._judged = self._judged, None
+        if math.isnan(half):
+            slope = -self._tap.slope()
+            if math.isnan(slope) and math.isfinite(after):
+                return  # no gradient reached the parameters
+            probe = NextBatchProbe.from_slope(
+                step=step, before=before, after=after, slope_after=slope
+            )
+        else:
+            probe = NextBatchProbe(step=step, before=before, half=half, after=after)
         self.following.append(probe)
-        self._old = {}
 
     def step_starts(self) -> None:
-        """The optimizer is about to move the parameters."""
-        self._old = {name: p.detach().clone() for name, p in self._parameters.items()}
+        """The optimizer is about to move the parameters; a step that still waits is given up."""
+        self._pending, self._judged = None, None
+        self._back = {name: p.detach().clone() for name, p in self._parameters.items()}
 
     def step_ends(self, step: int, tape: LossTape | None, gradient_square: float) -> None:
         """The optimizer has moved the parameters.
@@ -91,6 +114,9 @@ class StepWatch:
             gradient_square: squared norm of the gradient as backward left it; 0 if not known.
         """
         self._pending = step
+        torch._foreach_sub_(
+            list(self._back.values()), [self._parameters[name].detach() for name in self._back]
+        )
         if tape is None or not tape.usable or tape.loss is None:
             return
         slope = self._slope(gradient_square)
@@ -98,44 +124,44 @@ class StepWatch:
             return
         before, after = float(tape.loss), math.nan
         if len(self.own) < _OWN_LOSSES:
-            now = {name: parameter.detach() for name, parameter in self._parameters.items()}
-            after = self._loss_with(now, tape)
+            after = self._loss_at(0.0, tape)
             after = math.inf if math.isnan(after) else after
         self.own.append(OwnBatchProbe(step=step, before=before, after=after, slope=slope))
 
     def forget(self) -> None:
         """Let go of every tensor."""
-        self._old, self._given, self._pending = {}, ((), {}), None
+        self._back, self._given, self._pending, self._judged = {}, ((), {}), None, None
 
     # ------------------------------------------------------------------ private
     def _slope(self, gradient_square: float) -> float:
         """Return the inner product of step and gradient, of the gradient as it was before clipping
         or unscaling."""
-        product = square = 0.0
-        for name, old in self._old.items():
-            parameter = self._parameters[name]
-            if parameter.grad is None or parameter.grad.is_sparse:
-                continue
-            grad = parameter.grad.detach()
-            wide = torch.float32 if grad.dtype in (torch.float16, torch.bfloat16) else grad.dtype
-            step = (parameter.detach() - old).to(wide).flatten()
-            product += float(torch.dot(grad.to(wide).flatten(), step))
-            square += square_of(grad)
+        known = {
+            name: parameter.grad.detach()
+            for name, parameter in self._parameters.items()
+            if parameter.grad is not None and name in self._back
+        }
+        products = on_host([inner_product(grad, self._back[name]) for name, grad in known.items()])
+        dense = [grad.coalesce().values() if grad.is_sparse else grad for grad in known.values()]
+        square = sum(norm**2 for norm in on_host(list(torch._foreach_norm(dense)))) if dense else 0
         if not square:
             return math.nan
-        scale = math.sqrt(gradient_square / square) if gradient_square else 1.0
-        return product * scale
+        return -sum(products) * (math.sqrt(gradient_square / square) if gradient_square else 1.0)
 
-    def _loss_with(self, values: Mapping[str, Tensor], tape: LossTape) -> float:
-        """Run the kept call with other values, the same random numbers, and no trace of it."""
+    def _loss_at(self, share: float, tape: LossTape) -> float:
+        """Run the kept call with a share of the step undone, the same random numbers, and no trace
+        of it."""
+        now = {name: parameter.detach() for name, parameter in self._parameters.items()}
+        if share:
+            now = {n: torch.add(p, self._back[n], alpha=share) for n, p in now.items()}
         args, kwargs = self._given
         buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
         with torch.no_grad(), kept_rng():
             if self._rng is not None:
                 restore_rng(self._rng)
             if self._autocast is None:
-                output = functional_call(self._model, {**values, **buffers}, args, kwargs)
+                output = functional_call(self._model, {**now, **buffers}, args, kwargs)
                 return tape.replay(output)
             with torch.autocast(self._autocast[0], dtype=self._autocast[1]):
-                output = functional_call(self._model, {**values, **buffers}, args, kwargs)
+                output = functional_call(self._model, {**now, **buffers}, args, kwargs)
                 return tape.replay(output)

@@ -11,36 +11,49 @@ from torch.overrides import TorchFunctionMode
 
 from ..batches import outputs_in
 from ..ghost.call import Function, Path, replaced, tensors_in
+from ..ghost.function_watch import writes
 
 __all__ = ["LossTape"]
 
 _MOST = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """One call: which arguments are values of the tape, and where the results go."""
+    """One call: which arguments are values of the tape, and where the results go.
+
+    ``repeatable`` is whether it gives the same again with other parameters of the model.
+    """
 
     func: Function
     args: tuple[object, ...]
     kwargs: dict[str, object]
     places: dict[Path, int]
     results: tuple[int, ...]
+    repeatable: bool
 
 
 class LossTape(TorchFunctionMode):
     """Records what happens to the outputs of a model until ``backward`` is called.
 
+    A loss that depends on what is trained in another way than through the outputs (a penalty on
+    weights, a loss that the model keeps in an attribute) cannot be made again from the record; nor
+    can one that is written into a tensor that was there before, or that holds gradients.
+
     Args:
         output: what the model returned.
         on_backward: called with the loss, right before its backward pass.
+        moved: identities of the leaves that the optimizer moves.
 
     Attributes:
         loss: the tensor that ``backward`` was called on, detached; ``None`` before.
     """
 
-    def __init__(self, output: object, on_backward: Callable[[Tensor], None]) -> None:
+    def __init__(
+        self, output: object, on_backward: Callable[[Tensor], None], moved: frozenset[int]
+    ) -> None:
         super().__init__()
+        self._moved = moved
         self.loss: Tensor | None = None
         self._on_backward = on_backward
         self._entries: list[_Entry] = []
@@ -50,6 +63,7 @@ class LossTape(TorchFunctionMode):
             self._slots[id(tensor)] = len(self._slots)
         self._target: int | None = None
         self._usable = True
+        self._writes = False
         self._open = False
 
     def start(self) -> None:
@@ -113,28 +127,50 @@ class LossTape(TorchFunctionMode):
     def _end(self, loss: Tensor) -> None:
         self.loss = loss.detach()
         self._target = self._slots.get(id(loss)) if loss.numel() == 1 else None
+        if not self._writes:  # a write may reach the loss through a view
+            self._keep_what_leads_to(self._target)
+        self._usable = self._usable and all(entry.repeatable for entry in self._entries)
         self.stop()
         self._on_backward(loss)
+
+    def _keep_what_leads_to(self, target: int | None) -> None:
+        wanted, kept = {target}, []
+        for entry in reversed(self._entries):
+            if wanted.intersection(entry.results):
+                wanted.update(entry.places.values())
+                kept.append(entry)
+        self._entries = kept[::-1]
 
     def _note(
         self, func: Function, given: tuple[tuple[object, ...], dict[str, object]], out: object
     ) -> None:
-        places = {
-            path: self._slots[id(tensor)]
-            for path, tensor in tensors_in(*given)
-            if id(tensor) in self._slots
-        }
-        results = [tensor for _, tensor in tensors_in((out,), {})]
+        found = dict(tensors_in(*given))
+        places = {p: self._slots[id(t)] for p, t in found.items() if id(t) in self._slots}
+        writing = writes(getattr(func, "__name__", ""), given[1])
+        target = given[0][0] if writing and given[0] else None
+        results = [tensor for _, tensor in tensors_in((out, target), {})]
         if not places or not results:
             return
-        name = getattr(func, "__name__", "")
-        if (name.endswith("_") and not name.endswith("__")) or len(self._entries) >= _MOST:
-            self._usable = False  # a value written in place cannot be made again from the record
+        if len(self._entries) >= _MOST or (writing and (0,) not in places):
+            self._usable = False  # a write into what the record does not make again
+            return
+        self._writes |= writing
+        others = [tensor for path, tensor in found.items() if path not in places]
         for tensor in results:
             if id(tensor) not in self._slots:
                 self._slots[id(tensor)] = len(self._slots)
                 self._kept.append(tensor)
         args, kwargs = replaced(*given, lambda path, tensor: tensor.detach())
         self._entries.append(
-            _Entry(func, args, kwargs, places, tuple(self._slots[id(t)] for t in results))
+            _Entry(
+                func=func,
+                args=args,
+                kwargs=kwargs,
+                places=places,
+                results=tuple(self._slots[id(t)] for t in results),
+                repeatable=func is not torch.autograd.grad and not any(map(self._trained, others)),
+            )
         )
+
+    def _trained(self, tensor: Tensor) -> bool:
+        return tensor.requires_grad and (not tensor.is_leaf or id(tensor) in self._moved)

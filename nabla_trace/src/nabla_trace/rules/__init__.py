@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import honesty, losses, noise, samples, signal, step_size
+from . import honesty, losses, noise, samples, signal, step_size, width
 
 __all__ = ["RULES"]
 
@@ -12,5 +12,6 @@ RULES = (
     *step_size.RULES,
     *noise.RULES,
     *signal.RULES,
+    *width.RULES,
     *honesty.RULES,
 )

@@ -38,6 +38,7 @@ SAMPLES_COUPLED = Rule(
     limits="The decomposition sums to the batch gradient; it is no set of independent gradients.",
     severity=Severity.INFO,
     since="0.1",
+    aliases=("samples-coupled",),
     example=Example(
         bad="model.train()  # with BatchNorm\nnabla.trace.samples(model, loss_fn, batch)\n",
         good="model.eval()\nnabla.trace.samples(model, loss_fn, batch)\n",

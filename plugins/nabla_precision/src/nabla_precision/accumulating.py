@@ -14,9 +14,6 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
-
-from .tree import mapped
 
 __all__ = ["Accumulating"]
 
@@ -98,6 +95,10 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if parameter.dtype is self._dtype:
             self._storages.add(parameter.untyped_storage().data_ptr())
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled in here, and the guard against it costs at every call
+
     def __torch_dispatch__(
         self,
         func: OpOverload,
@@ -106,23 +107,36 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Run one operation."""
-        given = dict(kwargs or {})
+        given = kwargs or {}
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _kind(func)
         if kind is _Kind.VIEW or kind is _Kind.MOVE:
             return func(*args, **given)
-        dtypes = _dtypes_in(args)
-        self.operations += bool(dtypes)
-        narrow = bool(dtypes) and all(dtype is self._dtype for dtype in dtypes)
-        if self._is_wide or not narrow or given.get("dtype") not in (None, self._dtype):
+        computes, narrow = self._floats_in(args)
+        self.operations += computes
+        if self._is_wide or not (computes and narrow):
+            return func(*args, **given)
+        if given.get("dtype") not in (None, self._dtype):
             return func(*args, **given)
         if kind is _Kind.POINTWISE or _writes(func):
-            return self._as_it_is(func, tuple(args), given)
-        return self._in_float32(func, tuple(args), given)
+            return self._as_it_is(func, args, given)
+        return self._in_float32(func, args, given)
+
+    def _floats_in(self, args: Sequence[object]) -> tuple[bool, bool]:
+        """Whether there is a floating-point tensor, and whether all of them have the dtype."""
+        found, narrow = False, True
+        for argument in args:
+            if isinstance(argument, Tensor):
+                if argument.is_floating_point():
+                    found, narrow = True, narrow and argument.dtype is self._dtype
+            elif isinstance(argument, (list, tuple)):
+                inside, same = self._floats_in(argument)
+                found, narrow = found or inside, narrow and same
+        return found, narrow
 
     def _as_it_is(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+        self, func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
         try:
             return func(*args, **kwargs)
@@ -132,39 +146,33 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._in_float32(func, args, kwargs)
 
     def _in_float32(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+        self, func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
-        leaves, form = tree_flatten((args, kwargs))
-        wide_args, wide_kwargs = tree_unflatten([self._widened(leaf) for leaf in leaves], form)
-        result = func(*wide_args, **wide_kwargs)
-        return mapped(result, self._narrowed)
+        wide = [self._widened(argument) for argument in args]
+        result = func(*wide, **{name: self._widened(value) for name, value in kwargs.items()})
+        return self._narrowed(result)
 
-    def _widened(self, leaf: object) -> object:
-        if isinstance(leaf, Tensor):
-            if leaf.dtype is not self._dtype:
-                return leaf
-            if leaf.untyped_storage().data_ptr() not in self._storages:
-                return leaf.to(torch.float32)
-            key = (leaf.data_ptr(), leaf.shape, leaf.stride())
-            if key not in self._wide:
-                self._wide[key] = leaf.to(torch.float32)
-            return self._wide[key]
-        return torch.float32 if leaf is self._dtype else leaf  # the dtype of a result
+    def _widened(self, value: object) -> object:
+        if isinstance(value, Tensor):
+            return self._wide_tensor(value) if value.dtype is self._dtype else value
+        if isinstance(value, (list, tuple)):
+            return [self._widened(part) for part in value]
+        return torch.float32 if value is self._dtype else value  # the dtype of a result
 
-    def _narrowed(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._dtype) if tensor.dtype is torch.float32 else tensor
+    def _wide_tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.is_sparse or tensor.untyped_storage().data_ptr() not in self._storages:
+            return tensor.to(torch.float32)
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if key not in self._wide:
+            self._wide[key] = tensor.to(torch.float32)
+        return self._wide[key]
 
-
-def _dtypes_in(args: Sequence[object]) -> list[torch.dtype]:
-    """Return the dtypes of the floating-point tensors among the arguments of an operation."""
-    found: list[torch.dtype] = []
-    for argument in args:
-        if isinstance(argument, Tensor):
-            if argument.is_floating_point():
-                found.append(argument.dtype)
-        elif isinstance(argument, (list, tuple)):
-            found += _dtypes_in(argument)
-    return found
+    def _narrowed(self, result: object) -> object:
+        if isinstance(result, Tensor):
+            return result.to(self._dtype) if result.dtype is torch.float32 else result
+        if isinstance(result, (list, tuple)):
+            return type(result)(self._narrowed(part) for part in result)
+        return result
 
 
 def _writes(func: OpOverload) -> bool:

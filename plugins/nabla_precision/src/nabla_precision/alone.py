@@ -14,7 +14,7 @@ from torch.nn import Module
 from .accumulating import Accumulating
 from .calls import Frame, answering
 from .restoring import set_device_states
-from .tree import mapped, tensors_in
+from .tree import dense, mapped, tensors_in
 
 __all__ = ["Alone", "Cast", "Cotangents", "Leaf", "call_with", "own_parameters", "run_alone"]
 
@@ -220,13 +220,14 @@ def _gradients(
     ]
     if not used or not leaves:
         return [None] * len(leaves)
-    return torch.autograd.grad(
+    found = torch.autograd.grad(
         [output for output, _ in used],
         [leaf.tensor for leaf in leaves],
         [cotangent.to(output.dtype) for output, cotangent in used],
         retain_graph=keep,
         allow_unused=True,
     )
+    return [None if grad is None else dense(grad) for grad in found]
 
 
 def _natural_norms(

@@ -17,6 +17,7 @@ __all__ = [
     "headroom",
     "is_sparse_error",
     "loss_scale_error",
+    "norm",
     "output_deviation",
     "top",
 ]
@@ -87,10 +88,10 @@ def gradient_error(
     """
     if found is None or exact is None or not exact.numel():
         return math.nan
-    size = max(_norm(exact), natural)
+    size = max(norm(exact), natural)
     if size == 0.0 or not math.isfinite(size):
         return math.nan
-    return _norm(_difference(found, exact, dtype)) / size
+    return norm(_difference(found, exact, dtype)) / size
 
 
 def is_sparse_error(
@@ -100,7 +101,7 @@ def is_sparse_error(
     for candidate, truth in zip(found, exact, strict=True):
         if candidate.shape != truth.shape or not truth.numel():
             continue
-        level = limit * _norm(truth) / truth.numel() ** 0.5
+        level = limit * norm(truth) / truth.numel() ** 0.5
         off = _difference(candidate, truth, dtype).abs() > level
         if not float(off.float().mean()) <= _FEW:
             return False
@@ -143,11 +144,11 @@ def loss_scale_error(
     highest = max(tops, default=0.0)
     if _RELEVANT * highest * scale > float(torch.finfo(dtype).tiny):
         return 0.0  # what matters is a normal number of the dtype
-    size = math.hypot(*(_norm(tensor) for tensor in exact))
+    size = math.hypot(*(norm(tensor) for tensor in exact))
     if size == 0.0:
         return 0.0
     scaled = [tensor.double() * scale for tensor in exact]
-    lost = math.hypot(*(_norm(tensor - tensor.to(dtype)) for tensor in scaled))
+    lost = math.hypot(*(norm(tensor - tensor.to(dtype)) for tensor in scaled))
     return lost / scale / size
 
 
@@ -159,7 +160,7 @@ def _one(candidate: Tensor, truth: Tensor, highest: float, dtype: torch.dtype) -
         truth, candidate = torch.where(real, truth, 0.0), torch.where(real, candidate, 0.0)
         highest = top(truth)
     limits = torch.finfo(dtype)
-    size, off = _norm(truth), _norm(_difference(candidate, truth, dtype))
+    size, off = norm(truth), norm(_difference(candidate, truth, dtype))
     if not math.isfinite(off) and (highest > limits.max or not math.isfinite(top(candidate))):
         return Deviation(math.inf, True)
     if size == 0.0:
@@ -169,7 +170,7 @@ def _one(candidate: Tensor, truth: Tensor, highest: float, dtype: torch.dtype) -
         return Deviation(math.nan, False)
     if highest > limits.tiny / eps:
         return Deviation(error, False)
-    lost = _norm(truth - truth.to(dtype)) / size
+    lost = norm(truth - truth.to(dtype)) / size
     return Deviation(error if lost <= eps else max(error, lost), False)
 
 
@@ -181,11 +182,12 @@ def _difference(found: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor:
     return found.to(dtype) - exact.to(dtype)
 
 
-def _norm(tensor: Tensor) -> float:
+def norm(tensor: Tensor) -> float:
+    """Return the L2 norm, in float32 where its squares fit."""
     wide = torch.float32 if tensor.itemsize < 4 else None
-    norm = float(torch.linalg.vector_norm(tensor, dtype=wide))
-    if 1.0 / _SAFE < norm < _SAFE or norm == 0.0 and tensor.dtype is torch.float64:
-        return norm
+    size = float(torch.linalg.vector_norm(tensor, dtype=wide))
+    if 1.0 / _SAFE < size < _SAFE or size == 0.0 and tensor.dtype is torch.float64:
+        return size
     return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
 
 

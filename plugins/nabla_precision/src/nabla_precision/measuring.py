@@ -125,6 +125,8 @@ def _candidate(truth: Truth, casts: Casts, name: str, limit: float) -> tuple[Mea
 def _range(truth: Truth, casts: Casts, name: str, limit: float) -> Measurement:
     dtype = casts.candidates[name].dtype
     grads, tops = truth.grads, truth.grad_tops
+    if _is_noise(tops, dtype, casts.loss_scales.get(name)):
+        grads, tops = [], []
     return Measurement(
         limit=limit,
         eps=float(torch.finfo(dtype).eps),
@@ -207,13 +209,18 @@ def _errors(
     ]
 
 
+def _is_noise(tops: Sequence[float], dtype: torch.dtype, scale: float | None) -> bool:
+    """Whether gradients are zero up to the rounding of the reference itself."""
+    if scale is None:
+        return False
+    return max(tops, default=0.0) * scale < _NOTHING * float(torch.finfo(dtype).max)
+
+
 def _lost(
     grads: Sequence[Tensor], tops: Sequence[float], dtype: torch.dtype, scale: float | None
 ) -> float:
     if scale is None or not grads:
         return math.nan
-    if max(tops) * scale < _NOTHING * float(torch.finfo(dtype).max):
-        return math.nan  # zero up to the rounding of the reference itself
     return loss_scale_error(grads, tops, dtype, scale)
 
 

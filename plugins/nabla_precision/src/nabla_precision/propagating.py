@@ -12,6 +12,7 @@ from torch.nn import Module
 from .accumulating import Accumulating
 from .alone import Cast, call_with
 from .calls import Frame, Original, replaced_call
+from .deviation import norm
 from .reference import Batch
 from .restoring import set_device_states
 from .tree import mapped, tensors_in
@@ -71,9 +72,16 @@ def _error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     for candidate, truth in zip(found, exact, strict=True):
         if candidate.shape != truth.shape or not truth.numel():
             continue
-        size = float(torch.linalg.vector_norm(truth, dtype=torch.float64))
+        size = norm(truth)
         if 0.0 < size < math.inf:
-            off = float(torch.linalg.vector_norm(candidate - truth, dtype=torch.float64)) / size
+            off = norm(_distance(candidate, truth)) / size
             off = math.inf if math.isnan(off) else off
             worst = off if math.isnan(worst) else max(worst, off)
     return worst
+
+
+def _distance(candidate: Tensor, truth: Tensor) -> Tensor:
+    """Return the distance of a result from the exact one; for narrow dtypes, float32 tells it."""
+    if candidate.itemsize < 4:
+        return candidate.float().sub_(truth.float())
+    return candidate - truth

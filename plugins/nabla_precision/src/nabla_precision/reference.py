@@ -15,7 +15,7 @@ from nabla_core.errors import InputError, UsageError
 from .alone import Cast, call_with
 from .calls import Frame, Recorder, replaced_call
 from .restoring import device_states, set_device_states
-from .tree import mapped, tensors_in
+from .tree import dense, mapped, tensors_in
 
 __all__ = ["Batch", "LossFunction", "Reference", "read_batch", "run_reference"]
 
@@ -173,7 +173,7 @@ def _pass(
     finally:
         torch.set_default_dtype(usual)
     notes = () if has_loss else ("no loss was given: gradients are those of random directions",)
-    known = {id(p): g.detach() for p, g in zip(trained, grads, strict=True) if g is not None}
+    known = {id(p): dense(g) for p, g in zip(trained, grads, strict=True) if g is not None}
     return known, has_loss, notes
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-__all__ = ["Tree", "is_real", "mapped", "tensors_in"]
+__all__ = ["Tree", "dense", "is_real", "mapped", "tensors_in"]
 
 
 Tree = TypeVar("Tree")
@@ -22,6 +22,11 @@ def is_real(found: object) -> bool:
         and not found.is_meta
         and not found.is_sparse
     )
+
+
+def dense(grad: Tensor) -> Tensor:
+    """Return a gradient, detached; that of a sparse embedding with all its rows."""
+    return grad.detach().to_dense() if grad.is_sparse else grad.detach()
 
 
 def tensors_in(tree: object) -> list[Tensor]:

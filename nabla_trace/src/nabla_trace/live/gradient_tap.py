@@ -1,0 +1,126 @@
+"""What the gradient of a step is as backward gives it: before clipping, unscaling and stepping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+__all__ = ["GradientTap", "inner_product", "on_host"]
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+class GradientTap:
+    """Hooks on parameters during the backward passes of one step.
+
+    A gradient counts when it has been accumulated: one that somebody asks for with
+    ``torch.autograd.grad`` on the way is none of the step.
+
+    Args:
+        parameters: name → parameter.
+
+    Attributes:
+        disturbed: whether hooks of others may change a gradient before it is seen here.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.disturbed = False
+        self._parameters = parameters
+        self._direction: Mapping[str, Tensor] = {}
+        self._handles: list[RemovableHandle] = []
+        self._latest: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self._norms: dict[str, list[Tensor]] = {}
+        self._products: dict[str, Tensor] = {}
+
+    def start(self, direction: Mapping[str, Tensor]) -> None:
+        """Measure from now on.
+
+        Args:
+            direction: name → vector of which the inner product with the gradient is wanted.
+        """
+        self.stop()
+        hooks = (getattr(p, "_backward_hooks", None) for p in self._parameters.values())
+        self.disturbed = any(hooks)
+        self._direction, self._latest, self._norms, self._products = direction, {}, {}, {}
+        for name, parameter in self._parameters.items():
+            arrives, accumulated = self._hooks(name)
+            later = parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                accumulated
+            )
+            self._handles += [parameter.register_hook(arrives), later]  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        """Take the hooks out; what was measured stays."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._latest, self._direction = [], {}, {}
+
+    def squares(self) -> dict[str, float]:
+        """Return the squared norm of each gradient; of several passes, their sum."""
+        norms = [(name, norm) for name, passes in self._norms.items() for norm in passes]
+        found: dict[str, float] = {}
+        for (name, _), norm in zip(norms, on_host([norm for _, norm in norms]), strict=True):
+            found[name] = found.get(name, 0.0) + norm**2
+        return found
+
+    @property
+    def passes(self) -> int:
+        """In how many backward passes gradients were accumulated."""
+        return max(map(len, self._norms.values()), default=0)
+
+    def slope(self) -> float:
+        """Return the inner product of the first pass's gradient and the direction; NaN when no
+        gradient came."""
+        return sum(on_host(list(self._products.values()))) if self._products else math.nan
+
+    # ------------------------------------------------------------------ private
+    def _hooks(self, name: str) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
+        def arrives(grad: Tensor) -> None:
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                direction = self._direction.get(name)
+                product = None if direction is None else inner_product(grad, direction)
+                self._latest[name] = _norm(grad), product
+
+        def accumulated(parameter: Tensor) -> None:
+            norm, product = self._latest.pop(name, (None, None))
+            if norm is None:
+                return
+            self._norms.setdefault(name, []).append(norm)
+            if product is not None:
+                self._products.setdefault(name, product)
+
+        return arrives, accumulated
+
+
+def inner_product(grad: Tensor, direction: Tensor) -> Tensor:
+    """Return the inner product of a gradient, sparse or not, and a vector; at least float32."""
+    if grad.is_sparse:
+        grad = grad.coalesce()
+        direction = direction[tuple(grad.indices())]
+        grad = grad.values()
+    wide = torch.promote_types(grad.dtype, torch.float32)
+    return torch.dot(grad.flatten().to(wide), direction.flatten().to(wide))
+
+
+def on_host(scalars: Sequence[Tensor]) -> list[float]:
+    """Return the values of some scalars, with one read per device and dtype."""
+    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for index, scalar in enumerate(scalars):
+        places.setdefault((scalar.device, scalar.dtype), []).append(index)
+    found = [0.0] * len(scalars)
+    for indices in places.values():
+        values = torch.stack([scalars[index] for index in indices]).tolist()
+        for index, value in zip(indices, values, strict=True):
+            found[index] = value
+    return found
+
+
+def _norm(grad: Tensor) -> Tensor:
+    values = grad.coalesce().values() if grad.is_sparse else grad
+    wide = torch.float32 if values.dtype in _NARROW else None
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=wide)
+    return norm
