@@ -23,7 +23,7 @@ def test_the_cost_stays_within_the_budget_where_any_choice_allows_it(step_s, who
 def test_no_more_parts_are_taken_than_needed():
     assert paced(0.02, 0.1, 1e-3).parts == 1
     assert paced(0.02, 0.1, 4e-3).parts == 4
-    assert paced(0.02, 0.1, 1.0).parts == 16
+    assert paced(0.02, 0.1, 1.0).parts == PARTS[-1]
 
 
 def test_without_a_budget_everything_is_hashed_in_every_step():

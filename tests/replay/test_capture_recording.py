@@ -9,6 +9,7 @@ from torch import nn
 
 import nabla_replay
 from nabla_core.errors import UsageError
+from nabla_replay.capturing.digests import hyper_digest
 from nabla_replay.replaying.history import segments_of
 from nabla_replay.store.reader import RunReader
 
@@ -240,7 +241,23 @@ def test_options_out_of_range_are_told_before_anything_is_written(tmp_path, opti
     assert list(tmp_path.iterdir()) == []
 
 
-def test_contracts_are_not_evaluated_without_their_plugin(tmp_path):
-    model, optimizer = make()
-    rec = nabla_replay.capture(model, optimizer, root=tmp_path, contracts=["finite"])
-    assert "finite" in rec.not_evaluated[0].reason
+def test_the_digest_of_a_group_follows_every_value_and_name():
+    def digest(**settings):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], 0.1)
+        optimizer.param_groups[0].update(settings)
+        return hyper_digest([optimizer])
+
+    found = [digest(), digest(lr=0.2), digest(lr=1), digest(lr=1.0), digest(lr=True), digest(x=0.1)]
+    assert len(set(found)) == len(found)
+    assert found == [
+        digest(), digest(lr=0.2), digest(lr=1), digest(lr=1.0), digest(lr=True), digest(x=0.1)
+    ]  # fmt: skip
+
+
+def test_the_digest_of_one_group_changes_with_it():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], 0.1)
+    before = hyper_digest([optimizer])
+    optimizer.param_groups[0]["lr"] = 0.05
+    between = hyper_digest([optimizer])
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert before == hyper_digest([optimizer]) != between

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from .bisecting.result import BisectResult as BisectResult
     from .capturing.context import Capture as Capture
     from .capturing.context import capture as capture
+    from .counterfactual.entry import what_if as what_if
+    from .counterfactual.result import WhatIf as WhatIf
     from .ranks.entry import compare_ranks as compare_ranks
     from .ranks.result import RankComparison as RankComparison
     from .replaying.entry import replay as replay
+    from .replaying.explaining import explain_step as explain_step
     from .replaying.observation import ReplayObservation as ReplayObservation
     from .replaying.result import ReplayResult as ReplayResult
 
@@ -27,13 +30,16 @@ __all__ = [
     "ReplayObservation",
     "ReplayResult",
     "StateView",
+    "WhatIf",
     "bisect",
     "capture",
     "compare_ranks",
+    "explain_step",
     "metric_greater_than",
     "metric_less_than",
     "metric_nonfinite",
     "replay",
+    "what_if",
 ]
 
 _HOMES = {
@@ -43,13 +49,16 @@ _HOMES = {
     "ReplayObservation": "replaying.observation",
     "ReplayResult": "replaying.result",
     "StateView": "bisecting.predicates",
+    "WhatIf": "counterfactual.result",
     "bisect": "bisecting.entry",
     "capture": "capturing.context",
     "compare_ranks": "ranks.entry",
+    "explain_step": "replaying.explaining",
     "metric_greater_than": "bisecting.predicates",
     "metric_less_than": "bisecting.predicates",
     "metric_nonfinite": "bisecting.predicates",
     "replay": "replaying.entry",
+    "what_if": "counterfactual.entry",
 }
 
 

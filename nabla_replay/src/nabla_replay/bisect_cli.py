@@ -10,7 +10,7 @@ import click
 from nabla_core.cli.options import ReportRequest, reporting
 from nabla_core.errors import UsageError
 
-from .replay_cli import deliver
+from .replay_cli import EXIT_NOTHING_CHECKED, deliver
 
 if TYPE_CHECKING:
     from .bisecting.predicates import StatePredicate
@@ -52,20 +52,24 @@ def bisect(
     asked at every checkpoint, and with --build also between two of them. A TARGET is
     file.py:function or module:function, and never comes from the run.
 
-    Exits with 1 when there are issues at or above --fail-on, 2 when the run cannot be read. Use
-    --fail-on medium to exit with 1 when a bad step was found.
+    Exits with 1 when there are issues at or above --fail-on, 2 when the run cannot be read, and 4
+    when good and bad could not be told apart. Use --fail-on medium to exit with 1 when a bad step
+    was found.
     """
     if (metric is None) == (predicate is None):
         raise UsageError(
             "nabla bisect: say what is bad: --metric loss --greater-than 10, or --predicate TARGET"
         )
+    from .program_failure import of_program
     from .rules import RULES
 
-    result = _search(run, metric, (predicate, build), limits)
+    with of_program(f"bisect {predicate or metric}"):
+        result = _search(run, metric, (predicate, build), limits)
     asked = ["--predicate", predicate] if predicate else ["--metric", str(metric)]
     words = ["bisect", str(run), *asked]
     rules = [rule for rule in RULES if rule.id.startswith("REP30")]
-    return deliver(request, words, (rules, result.issues), ("Bisect", tuple(_told(result))))
+    code = deliver(request, words, (rules, result.issues), ("Bisect", tuple(_told(result))))
+    return code if code or result.is_conclusive else EXIT_NOTHING_CHECKED
 
 
 def _search(
@@ -74,8 +78,11 @@ def _search(
     from .bisecting.entry import bisect as search
     from .building import load_factory
     from .progress import ProgressBar
+    from .store.reader import RunReader
 
     predicate, build = targets
+    with RunReader.open(run):
+        pass  # a wrong run is told before the program is imported
     with ProgressBar("bisect") as bar:
         if predicate is None:
             return search(run, metric=metric, progress=bar, **limits)

@@ -17,6 +17,8 @@ from nabla_core.errors import InputError, UsageError
 
 __all__ = ["load_factory"]
 
+_MANY = 12
+
 
 def load_factory(target: str, run: Path) -> Callable[..., object]:
     """Import a function that the person named.
@@ -36,11 +38,22 @@ def load_factory(target: str, run: Path) -> Callable[..., object]:
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise InputError(f"{target}: {place} has no {name}")
+            raise InputError(f"{target}: {place} has no {name}{_instead(found)}")
         found = getattr(found, part)
     if not callable(found):
         raise InputError(f"{target}: {name} is {type(found).__name__}, which cannot be called")
     return found
+
+
+def _instead(module: object) -> str:
+    """Name the functions and classes that a module defines itself."""
+    own = getattr(module, "__name__", None)
+    names = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == own
+    ]
+    return f"; it has {', '.join(names[:_MANY])}" if names else "; it defines no function"
 
 
 def _load_file(path: Path, run: Path) -> ModuleType:
@@ -58,7 +71,10 @@ def _load_file(path: Path, run: Path) -> ModuleType:
     folder = str(place.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path}: line {error.lineno}: {error.msg}") from error
     return module
 
 

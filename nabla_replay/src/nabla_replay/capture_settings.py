@@ -21,3 +21,8 @@ class CaptureSettings:
     budget: float = option(
         0.02, "share of a step that recording may cost; 0 for everything in every step", minimum=0
     )
+    artifact_dir: str = option(
+        "",
+        "folder for the evidence of numbers that are not finite; empty: .nabla/artifacts with "
+        "--capture, and none without",
+    )

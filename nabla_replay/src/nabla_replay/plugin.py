@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nabla_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from nabla_core.declarations import Command, RunList
+    from nabla_core.declarations import Command, Reader, RunList
     from nabla_core.report import Report
     from nabla_core.rule import Rule
     from nabla_core.session import Session
@@ -40,10 +40,10 @@ def nabla_session_start(session: Session) -> None:
 
 @hookimpl
 def nabla_session_finish(session: Session, report: Report) -> None:
-    """Finish the captured run."""
+    """Finish the captured run, and keep the evidence of a failure."""
     from .script_capture import finish_capture
 
-    finish_capture(session)
+    finish_capture(session, report)
 
 
 @hookimpl
@@ -60,3 +60,11 @@ def nabla_run_lists() -> Iterable[RunList]:
     from .declared import RUN_LISTS
 
     return RUN_LISTS
+
+
+@hookimpl
+def nabla_readers() -> Iterable[Reader]:
+    """Let ``nabla lint`` read a captured run."""
+    from .declared import READERS
+
+    return READERS

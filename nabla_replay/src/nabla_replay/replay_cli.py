@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nabla_core.report import Section
     from nabla_core.rule import Rule
 
-__all__ = ["deliver", "replay"]
+__all__ = ["EXIT_NOTHING_CHECKED", "deliver", "replay"]
 
 EXIT_NOTHING_CHECKED = 4
 _BUILD = (
@@ -66,11 +66,17 @@ def replay(
     """
     if verify_only:
         return _verify(request, run)
+    from .program_failure import of_program
+    from .store.reader import RunReader
+
+    with RunReader.open(run):
+        pass  # a wrong run is told before the program is imported
     if build is None:
         raise UsageError("nabla replay: say how to make the program: --build file.py:function")
-    if explain_step is not None:
-        return _explain(request, run, (build, explain_step, flags["rank"]))
-    return _execute(request, run, build, flags)
+    with of_program(f"replay --build {build}"):
+        if explain_step is not None:
+            return _explain(request, run, (build, explain_step, flags["rank"]))
+        return _execute(request, run, build, flags)
 
 
 def _execute(request: ReportRequest, run: Path, build: str, flags: _Flags) -> int:

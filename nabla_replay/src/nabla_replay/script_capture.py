@@ -1,13 +1,19 @@
-"""Starts and finishes the capture of a script under ``nabla run``; free of torch until then."""
+"""Starts and finishes the capture of a script under ``nabla run``; free of torch until then.
+
+When a session has ended, the evidence of a number that was not finite is kept in an artifact.
+"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .capture_settings import CaptureSettings
 
 if TYPE_CHECKING:
+    from nabla_core.report import Report
     from nabla_core.session import Session
 
     from .capturing.process import ProcessCapture
@@ -15,17 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["finish_capture", "start_capture"]
 
 _RUN = "nabla run"
+_ARTIFACTS = ".nabla/artifacts"
 _captures: WeakKeyDictionary[Session, ProcessCapture] = WeakKeyDictionary()
+_folders: WeakKeyDictionary[Session, Path] = WeakKeyDictionary()
 
 
 def start_capture(session: Session) -> None:
     """Capture the script that ``session`` watches, if ``[tool.nabla.replay]`` asks for it."""
-    if not session.bounds.command.startswith(_RUN):
-        return  # inside a program, nabla.capture says what to record
     if CaptureSettings not in session.host.options.values():
         return
     settings = session.options(CaptureSettings)
-    if not settings.capture:
+    is_script = session.bounds.command.startswith(_RUN)
+    is_captured = settings.capture and is_script  # inside a program, nabla.capture says what
+    if settings.artifact_dir or is_captured:
+        # absolute: the program may change its working folder
+        _folders[session] = Path(settings.artifact_dir or _ARTIFACTS).absolute()
+    if not is_captured:
         return
     from .capturing.process import ProcessCapture
 
@@ -33,8 +44,27 @@ def start_capture(session: Session) -> None:
     capture.start()
 
 
-def finish_capture(session: Session) -> None:
+def finish_capture(session: Session, report: Report) -> None:
     """Finish what :func:`start_capture` began."""
     capture = _captures.pop(session, None)
     if capture is not None:
         capture.finish()
+    folder = _folders.pop(session, None)
+    if folder is not None and not session.bounds.isolated:
+        _keep_evidence(session, report, folder)
+
+
+def _keep_evidence(session: Session, report: Report, folder: Path) -> None:
+    from nabla_core.errors import InputError
+
+    from .failures.evidence import write_failure
+
+    try:
+        written = write_failure(session, report, folder)
+    except InputError as error:
+        print(f"nabla: the evidence is not kept: {error}", file=sys.stderr)
+        return
+    if written is not None:
+        here = Path.cwd()
+        shown = written.relative_to(here) if written.is_relative_to(here) else written
+        print(f"nabla: kept the evidence: nabla inspect {shown}", file=sys.stderr)

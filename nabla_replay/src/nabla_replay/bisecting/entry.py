@@ -8,6 +8,7 @@ from typing import Unpack
 
 from nabla_core.issue import Issue
 
+from ..replaying.fitting import fitted
 from ..replaying.history import Segment, segments_of
 from ..replaying.options import program_arguments
 from ..replaying.program import Program, program_of
@@ -22,6 +23,8 @@ from .states import StateSearch
 from .verdicts import first_bad_issue, inconclusive, metric_issues, non_monotonic_issue
 
 __all__ = ["bisect"]
+
+_FROM_THE_START = "the state is bad at the first checkpoint, and nothing good lies before it"
 
 
 def bisect(
@@ -51,9 +54,9 @@ def bisect(
     chosen = chosen_predicate(predicate, arguments)
     given = program_arguments(arguments)
     has_program = any(given.get(name) is not None for name in ("build", "model"))
-    program = program_of(given) if has_program else None
     rank = arguments.get("rank", 0)
     with RunReader.open(run) as reader:
+        program = fitted(program_of(given), reader, rank) if has_program else None
         segments = segments_of(reader.log(rank))
         if isinstance(chosen, MetricPredicate):
             return _by_metric(reader.folder, segments, chosen)
@@ -99,8 +102,9 @@ def _by_metric(
         changes = changes_between(by_step[episodes[0].last_good], by_step[episodes[0].first])
     issues = list(metric_issues(episodes, predicate.told, changes))
     if not seen:
-        known = ", ".join(metric_names(steps)) or "nothing"
-        issues.append(inconclusive(f"{predicate.metric!r} was not recorded, but {known} was"))
+        known = ", ".join(metric_names(steps))
+        told = f"what was: {known}" if known else "and nothing else was either"
+        issues.append(inconclusive(f"{predicate.metric!r} was not recorded ({told})"))
     first = episodes[0] if episodes else None
     return BisectResult(
         run=folder,
@@ -135,7 +139,7 @@ def _judge(search: StateSearch, told: str) -> BisectResult:
     steps = search.segment.steps
     bracket = search.bracket()
     if bracket is None:
-        return _result(search, told, [inconclusive("the state is bad at the first checkpoint")])
+        return _result(search, told, [inconclusive(_FROM_THE_START)])
     first, end = bracket
     flips = [search.answers[index][0].checkpoint.step for index in search.flips]
     turned = bool(search.flips)

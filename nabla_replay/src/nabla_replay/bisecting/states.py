@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from nabla_core.errors import UsageError
+
 from ..replaying.comparing import compare_step
 from ..replaying.history import Segment, Snapshot
 from ..replaying.program import Program
@@ -120,4 +122,9 @@ class StateSearch:
 
     def _ask(self, view: StateView) -> bool:
         self.probes += 1
-        return bool(self.predicate(view))
+        answer = self.predicate(view)
+        if isinstance(answer, (str, bytes)) or answer is None or not hasattr(answer, "__bool__"):
+            raise UsageError(
+                f"bisect: the predicate returned {type(answer).__name__}: needs True (bad) or False"
+            )
+        return bool(answer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +14,15 @@ from torch.optim import Optimizer
 from nabla_core.errors import InputError, UsageError
 from nabla_core.issue import Issue
 from nabla_core.report import NotEvaluated
-from nabla_core.session import current_session
+from nabla_core.severity import Severity
 
 from ..errors import ReplayError
+from ..fingerprints.fingerprinter import Fingerprinter
 from ..fingerprints.layout import whole_weight
 from ..rules import CAPTURE_DEGRADED
+from ..store.entries import StepEntry
 from .arguments import batch_of, loss_of, signals_of, step_of, tensors_of
+from .contracts import wanted_contracts
 from .live import StepBoundary
 from .loaders import LoaderBook
 from .look import StepFacts
@@ -30,8 +31,9 @@ from .options import CaptureArguments, CaptureOptions, capture_options
 from .pace import Pace
 from .parts import Parts, collect_parts
 from .place import joined
-from .recorder import Recorder
+from .recorder import Recorder, Within
 from .resuming import ResumePoint, find_resume_point
+from .verdicts import Verdicts
 
 __all__ = ["Capture", "capture"]
 
@@ -47,6 +49,7 @@ class Capture:
         parts: the program.
         options: how to record it.
         done: steps that the program has already taken.
+        ending: the optimizer that ends a step, where that is known.
         book: knows where the program is in its data, if somebody has followed it so far.
     """
 
@@ -57,11 +60,14 @@ class Capture:
         *,
         done: int = 0,
         book: LoaderBook | None = None,
+        ending: Optimizer | None = None,
     ) -> None:
         self.options = options
         self._done = done
         self._book = book
-        self.issues: tuple[Issue, ...] = ()
+        self._ending = ending
+        wanted = wanted_contracts(options.contracts, raise_on_failure=options.raise_on_failure)
+        self._verdicts = Verdicts(wanted)
         self.resumed: ResumePoint | None = None
         self._parts = parts
         self._recorder: Recorder | None = None
@@ -74,20 +80,21 @@ class Capture:
         if self.options.resume is not None:
             self.resumed = find_resume_point(Path(self.options.resume), self._parts)
             for issue in self.resumed.issues:
-                self._tell(issue)
+                self._verdicts.tell(issue)
         try:
-            writer = open_writer(self._parts, fingerprinter, self.options, self._tell)
+            writer = open_writer(self._parts, fingerprinter, self.options, self._verdicts.tell)
         except InputError as error:
             if self.options.resume is not None:
                 raise
             self._degraded(str(error), "nothing is recorded")
             return self
         self._folder = writer.folder
+        whole_s = self._whole_s(fingerprinter)
         whole_bytes = len(fingerprinter.packed(0))
         most = whole_weight(fingerprinter.extents) // _LEAST_PART
         pace = Pace(
             self.options.budget,
-            self._whole_s(fingerprinter.__call__),
+            whole_s,
             whole_bytes,
             most=most,
             fixed=joined(),
@@ -97,8 +104,10 @@ class Capture:
             self._parts, fingerprinter, writer, pace, self.options, self._book
         )
         last = self._done - 1 if self.resumed is None else self.resumed.step
-        self._boundary = StepBoundary(self._parts, self._live_step)
+        self._verdicts.listen(writer.append, writer.folder, writer.rank)
+        self._boundary = StepBoundary(self._parts, self._live_step, self._ending)
         self._boundary.start()  # first: what is replaced later has to lie on top of the instrument
+        self._guarded(lambda _: self._verdicts.hold(self._parts, 0 if last is None else last + 1))
         self._guarded(lambda recorder: recorder.start(last, within_step=self._done > 0))
         return self
 
@@ -115,9 +124,13 @@ class Capture:
         boundary = self._boundary
         if boundary is not None:
             self._guarded(lambda _: boundary.flush())
+            if boundary.strange:
+                self._strange(boundary.strange)
+        self._guarded(lambda _: self._verdicts.let_go())
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.close(reason)
+            self._finish(recorder, reason)
+        self._verdicts.close()
         self._by_hand()  # last: what lies on top of the instrument has to go before it
 
     # ------------------------------------------------------------------ what is known
@@ -141,14 +154,14 @@ class Capture:
         return 0 if self._recorder is None else self._recorder.count
 
     @property
+    def issues(self) -> tuple[Issue, ...]:
+        """Broken contracts, and what went wrong with the capture itself."""
+        return self._verdicts.issues
+
+    @property
     def not_evaluated(self) -> tuple[NotEvaluated, ...]:
-        """What was asked for and cannot be given."""
-        return tuple(
-            NotEvaluated(
-                rule="CON", reason=f"contract {name!r}: no installed plugin holds contracts"
-            )
-            for name in self.options.contracts
-        )
+        """Contracts that could not be judged; complete when the block has ended."""
+        return self._verdicts.not_evaluated
 
     # ------------------------------------------------------------------ the loop
     def record_step(
@@ -177,6 +190,7 @@ class Capture:
             self._by_hand()
 
         def record(recorder: Recorder) -> None:
+            self._verdicts.follow()
             facts = StepFacts(
                 step=step_of(step),
                 loss=loss_of(loss),
@@ -185,7 +199,9 @@ class Capture:
                 signals=signals_of(metrics),
                 data_state=data_state,
             )
-            recorder.commit(recorder.draft(facts))
+            entry = recorder.draft(facts)
+            recorder.commit(entry)
+            self._verdicts.recorded(entry.step)
 
         self._guarded(record)
 
@@ -214,13 +230,26 @@ class Capture:
         drafted: list[Callable[[], None]] = []
 
         def look(recorder: Recorder) -> None:
-            entry = recorder.draft(StepFacts(loss=loss))
-            drafted.append(
-                lambda: self._guarded(lambda known: known.commit(entry, within_step=True))
-            )
+            self._verdicts.follow()
+            boundary = self._boundary
+            known = boundary is None or boundary.ending is not None
+            is_end = known or len(self._parts.optimizers) <= 1
+            entry = recorder.draft(StepFacts(loss=loss), is_end=is_end)
+            self._verdicts.recorded(entry.step)
+            drafted.append(lambda: self._commit_live(entry))
 
         self._guarded(look)
         return drafted[0] if drafted else None
+
+    def _commit_live(self, entry: StepEntry) -> None:
+        boundary = self._boundary
+        if boundary is None:
+            return
+        within = Within(
+            ending=boundary.ending, evaluations=boundary.evaluations, loads=boundary.loads
+        )
+        boundary.evaluations = boundary.loads = 0
+        self._guarded(lambda recorder: recorder.commit(entry, within))
 
     def _by_hand(self) -> None:
         if self._boundary is not None:
@@ -243,11 +272,29 @@ class Capture:
         except Exception as error:
             self._degraded(f"{type(error).__name__}: {error}", "nothing is recorded from here on")
             self._recorder = None
-            recorder.close("failed")
+            self._finish(recorder, "failed")
             self._by_hand()
 
+    def _finish(self, recorder: Recorder, reason: str) -> None:
+        """Finish the run; a last checkpoint that cannot be taken is told, and goes no further."""
+        try:
+            recorder.close(reason)
+        except Exception as error:
+            self._degraded(f"{type(error).__name__}: {error}", "the last checkpoint is missing")
+
+    def _strange(self, steps: int) -> None:
+        """Say that some steps were none of those that are captured."""
+        self._verdicts.tell(
+            CAPTURE_DEGRADED.issue(
+                f"{steps} steps of an optimizer that is not captured moved the model's parameters "
+                f"(captured are {len(self._parts.optimizers)}): they are not recorded.",
+                severity=Severity.LOW,
+                steps=steps,
+            )
+        )
+
     def _degraded(self, reason: str, consequence: str) -> None:
-        self._tell(
+        self._verdicts.tell(
             CAPTURE_DEGRADED.issue(
                 f"The capture failed after {self.steps} steps: {reason}; {consequence}, "
                 "the training goes on.",
@@ -255,24 +302,12 @@ class Capture:
             )
         )
 
-    def _tell(self, issue: Issue) -> None:
-        """Keep an issue, each once; hand it to the session around, or say it on stderr."""
-        if any(known.message == issue.message for known in self.issues):
-            return
-        self.issues = (*self.issues, issue)
-        session = current_session()
-        if session is not None:
-            session.add(issue)
-        elif issue.severity > issue.severity.INFO:
-            print(f"nabla: {issue.rule} {issue.name}: {issue.message}", file=sys.stderr)
-
     @staticmethod
-    def _whole_s(look: Callable[[int], object]) -> float:
+    def _whole_s(fingerprinter: Fingerprinter) -> float:
         """Seconds to hash everything; the first look also brings the tensors near."""
-        look(0)
-        begun_s = time.perf_counter()
-        look(0)
-        return time.perf_counter() - begun_s
+        fingerprinter.packed(0)
+        fingerprinter.packed(0)
+        return fingerprinter.elapsed_s
 
 
 def capture(
@@ -289,7 +324,7 @@ def capture(
             state: an average of the weights, a generator), ``loader`` (the training data); further
             the fields of :class:`~nabla_replay.capturing.options.CaptureOptions`: ``root``,
             ``checkpoint_every``, ``budget``, ``trace_modules``, ``resume``, ``contracts``,
-            ``fsync_s``.
+            ``raise_on_failure``, ``fsync_s``.
 
     Raises:
         UsageError: an argument is unknown, of the wrong kind or out of range.

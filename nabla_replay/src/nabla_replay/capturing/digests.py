@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterable, Mapping
+from operator import is_
 
 import numpy as np
 import torch
@@ -22,6 +23,10 @@ from .stateful import state_of
 __all__ = ["hyper_digest", "state_digest", "state_digests"]
 
 _QUICK = frozenset((str, int, float, bool, type(None)))
+_MOST_TEXTS = 256
+_texts: dict[int, tuple[list[object], bytes]] = {}
+"""By id of a group: names and values, plain ones only, and their text. They are kept alive here, so
+that what is the same object has the same text, whatever group the id belongs to by now."""
 _ATOMS = (str, int, float, bool, bytes, type(None), complex)
 
 
@@ -58,13 +63,26 @@ def hyper_digest(optimizers: Iterable[Optimizer]) -> int:
     value = 0
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            plain = [(key, entry) for key, entry in group.items() if key != "params"]
-            if all(type(entry) in _QUICK or _is_pair(entry) for _, entry in plain):
-                value = zlib.crc32(repr(plain).encode(), value)
-            else:
-                value = state_digest(plain, value)
+            value = _group_digest(group, value)
         value = zlib.crc32(f"{len(optimizer.state)} {_step_count(optimizer)}".encode(), value)
     return value
+
+
+def _group_digest(group: Mapping[str, object], value: int) -> int:
+    """Digest the settings of a group.
+
+    Their text is made anew only where one of them is another object than in the step before.
+    """
+    plain = [(key, entry) for key, entry in group.items() if key != "params"]
+    now = [part for pair in plain for part in pair]
+    known = _texts.get(id(group))
+    if known is None or len(known[0]) != len(now) or not all(map(is_, known[0], now)):
+        if not all(type(entry) in _QUICK or _is_pair(entry) for _, entry in plain):
+            return state_digest(plain, value)
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(group)] = (now, repr(plain).encode())
+    return zlib.crc32(known[1], value)
 
 
 def _is_pair(entry: object) -> bool:

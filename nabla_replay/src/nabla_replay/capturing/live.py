@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -26,16 +27,35 @@ class StepBoundary:
     Args:
         parts: the program; steps of optimizers that hold none of its parameters do not count.
         look: looks at the program now, given the loss of the step; its result writes what it saw.
+        ending: the optimizer that ends a step, where that is known.
+
+    Attributes:
+        evaluations: calls of modules without gradients since it was last set to 0.
+        loads: calls of ``load_state_dict`` of the model or a part of it since then.
+        strange: steps of optimizers that are not among the parts, and move the model's parameters.
     """
 
-    def __init__(self, parts: Parts, look: Callable[[float | None], Write | None]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        look: Callable[[float | None], Write | None],
+        ending: Optimizer | None = None,
+    ) -> None:
+        self.evaluations = self.loads = self.strange = 0
+        self._modules = frozenset(parts.model.modules())
+        self._mine = {id(one) for one in parts.optimizers}
         self._held = {id(parameter) for parameter in parts.model.parameters()}
         self._look = look
         self._round: dict[int, None] = {}
-        self._last: int | None = None
+        self._last: int | None = None if ending is None else id(ending)
         self._write: Write | None = None
         self._loss: Tensor | None = None
         self._unscaled: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def ending(self) -> int | None:
+        """Id of the optimizer that ends a step, once that is known."""
+        return self._last
 
     def start(self) -> None:
         """Begin to listen."""
@@ -56,7 +76,9 @@ class StepBoundary:
     def forward_ended(
         self, module: Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
     ) -> None:
-        """Nothing follows from it."""
+        """Count what is no training: it may draw random numbers that belong to no step."""
+        if not torch.is_grad_enabled():
+            self.evaluations += 1
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Keep the loss; of several backward passes in one step, the last one's."""
@@ -87,7 +109,10 @@ class StepBoundary:
 
     def step_ended(self, optimizer: Optimizer, closure: bool) -> None:
         """Look at the program as it is now."""
-        if not self._counts(optimizer) or self._last not in (None, id(optimizer)):
+        if not self._counts(optimizer):
+            return
+        self.strange += bool(self._mine) and id(optimizer) not in self._mine
+        if self._last not in (None, id(optimizer)):
             return
         self._round.pop(id(optimizer), None)
         self._round[id(optimizer)] = None
@@ -101,7 +126,8 @@ class StepBoundary:
         self._unscaled = (loss, scaled)
 
     def state_loaded(self, module: Module, keys: frozenset[str]) -> None:
-        """Nothing follows from it."""
+        """Count what puts other weights into the model between two steps."""
+        self.loads += module in self._modules
 
     def failed(self, error: Exception) -> None:
         """The instrument let go of us."""

@@ -30,13 +30,17 @@ class Iteration:
     Attributes:
         loader: what is iterated over.
         epoch: 0-based number of the pass.
-        start: generators and loader as they were before it.
+        start: generators, loader and what else an epoch follows from, as they were before it.
     """
 
-    def __init__(self, loader: object, epoch: int) -> None:
+    def __init__(self, loader: object, epoch: int, between: Mapping[str, object]) -> None:
         self.loader = loader
         self.epoch = epoch
-        self.start = {"generators": generator_state(), "loader": loader_state(loader)}
+        self.start: dict[str, object] = {
+            "generators": generator_state(),
+            "loader": loader_state(loader),
+            "between": between,
+        }
         self.iterator: object = None
         self.taken = 0
 
@@ -58,11 +62,13 @@ class LoaderBook:
 
     Attributes:
         on_epoch: called once for each pass over the followed loader.
+        between: returns what a program changes between two epochs.
     """
 
     def __init__(self, loader: object = None) -> None:
         self._followed = loader
         self.on_epoch: Callable[[Iteration], object] = lambda iteration: None
+        self.between: Callable[[], Mapping[str, object]] = dict
         self._started = False
         self._current: Iteration | None = None
         self._passes: dict[int, int] = {}
@@ -109,16 +115,32 @@ class LoaderBook:
 
     # ------------------------------------------------------------------ private
     def _begin(self, loader: object) -> Iteration:
-        number = self._passes.get(id(loader), -1) + 1
-        self._passes[id(loader)] = number
-        self._current = Iteration(loader, number)
+        known = self._followed if self._followed is not None else loader
+        number = self._passes.get(id(known), -1) + 1
+        self._passes[id(known)] = number
+        self._current = Iteration(loader, number, self.between())
         if self._followed is not None:
             self.on_epoch(self._current)
         return self._current
 
+    def _is_followed(self, loader: object) -> bool:
+        """Whether a pass that begins now is that of a step; of several passes side by side (a zip
+        of two loaders), the one that began first."""
+        if self._followed is not None:
+            return loader is self._followed or self._is_made_anew(loader)
+        return self._current is None or self._current.position > 0
+
+    def _is_made_anew(self, loader: object) -> bool:
+        """Whether this is another loader over the same data: some programs make one per epoch.
+
+        One that only evaluates on that data makes an epoch without steps, which harms nothing.
+        """
+        data = getattr(self._followed, "dataset", None)
+        return data is not None and getattr(loader, "dataset", None) is data
+
     def _wrap(self, original: Replacement) -> Replacement:
         def begin(loader: DataLoader[object]) -> object:
-            if self._hush or (self._followed is not None and loader is not self._followed):
+            if self._hush or not self._is_followed(loader):
                 return original(loader)
             iteration = self._begin(loader)
             iteration.iterator = original(loader)

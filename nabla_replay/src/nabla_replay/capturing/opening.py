@@ -22,6 +22,8 @@ from ..store.header import RunHeader
 from ..store.tables import Tables, TensorInfo
 from ..store.writer import RunWriter, SegmentStart, WriterOptions
 from .options import CaptureOptions
+from .owners import FOUND, OWNERS, owned_names
+from .pace import PARTS
 from .parts import Parts
 from .place import Place, find_place, intended_world_size, run_folder
 
@@ -91,7 +93,7 @@ def open_writer(
         return _resume(Path(options.resume), fingerprinter.algorithm, start, writing)
     if place.rank:
         return RunWriter.join(run_folder(options.root, place), segment=start, options=writing)
-    header = _header(place, fingerprinter.algorithm, start, options)
+    header = _header(place, fingerprinter.algorithm, start, (parts, options))
     return RunWriter.create(Path(options.root), header, segment=start, options=writing)
 
 
@@ -110,22 +112,32 @@ def _resume(
 
 
 def _header(
-    place: Place, algorithm: Algorithm, start: SegmentStart, options: CaptureOptions
+    place: Place, algorithm: Algorithm, start: SegmentStart, what: tuple[Parts, CaptureOptions]
 ) -> RunHeader:
+    parts, options = what
     return RunHeader(
         run_id=place.run_id,
         created_s=start.started_s,
         hash_algorithm=algorithm,
-        rotation=1 if options.budget is None else 16,
+        rotation=1 if options.budget is None else PARTS[-1],
         tables=start.tables or {},
         environment=start.environment,
         policy={
             "checkpoint_every": options.checkpoint_every,
             "budget": None if options.budget is None else str(options.budget),
             "trace_modules": options.trace_modules,
+            **_owners(parts),
+            **({FOUND: list(parts.found)} if parts.found else {}),
         },
         versions={"nabla-replay": __version__, "torch": str(torch.__version__)},
     )
+
+
+def _owners(parts: Parts) -> JsonObject:
+    """Say which parameters each of several optimizers holds."""
+    if len(parts.optimizers) < 2:
+        return {}
+    return {OWNERS: [list(names) for names in owned_names(parts)]}
 
 
 def _info(entry: Entry) -> TensorInfo:

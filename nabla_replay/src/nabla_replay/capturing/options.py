@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from nabla_core.errors import UsageError
+from nabla_guard.holding import Holdable
 
 __all__ = ["CaptureArguments", "CaptureOptions", "capture_options"]
 
@@ -26,7 +27,9 @@ class CaptureOptions:
         trace_modules: fingerprint the calls of every module in the first step after each
             checkpoint, so that a divergence can be traced to its module.
         resume: folder of a run to go on with, instead of a new one.
-        contracts: names of contracts to hold.
+        contracts: what must hold in every step: those of ``nabla.contracts``, and names of
+            configured ones.
+        raise_on_failure: end the run at the first contract that is broken.
         fsync_s: a loss of power costs at most the records of so many seconds.
     """
 
@@ -35,7 +38,8 @@ class CaptureOptions:
     budget: float | None = 0.02
     trace_modules: bool = True
     resume: str | Path | None = None
-    contracts: Sequence[str] = ()
+    contracts: Sequence[str | Holdable] = ()
+    raise_on_failure: bool = False
     fsync_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -66,7 +70,8 @@ class CaptureArguments(TypedDict, total=False):
     budget: float | None
     trace_modules: bool
     resume: str | Path | None
-    contracts: Sequence[str] | None
+    contracts: Sequence[str | Holdable] | None
+    raise_on_failure: bool
     fsync_s: float
 
 

@@ -7,9 +7,10 @@ from collections import deque
 
 __all__ = ["PARTS", "Pace"]
 
-PARTS = (1, 2, 4, 8, 16)
+PARTS = (1, 2, 4, 8, 16, 32)
 """In how many steps the whole state is looked at once."""
 
+_OF_RANKS = 16  # replicas that drift apart must not do so for long
 _FIRST_LOOK = 6
 _NEXT_LOOK = 64
 _WINDOW = 32
@@ -90,7 +91,7 @@ class Pace:
         if self.budget is None:
             return PARTS[0]
         if self._fixed:
-            return self._allowed[-1]
+            return min(self._allowed[-1], _OF_RANKS)
         fitting = (parts for parts in self._allowed if self.whole_s / parts <= _UNNOTICED_S)
         return max(next(fitting, self._allowed[-1]), self._fewest)
 

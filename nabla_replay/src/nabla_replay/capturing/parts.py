@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch.nn import Module
+from torch.nn import Module, ModuleDict
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -13,7 +13,7 @@ from nabla_core.errors import UsageError
 
 from .stateful import Stateful, Value, check_stateful
 
-__all__ = ["Parts", "collect_parts", "unwrapped"]
+__all__ = ["Parts", "collect_parts", "in_turn", "unwrapped", "with_inner"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class Parts:
         scaler: gradient scaler.
         extra: further state by name: averages, generators, tensors, anything with a state dict.
         loader: the training data.
+        found: names in ``extra`` that nobody gave: they were found in the process.
     """
 
     model: Module
@@ -35,6 +36,7 @@ class Parts:
     scaler: Stateful | None = None
     extra: Mapping[str, Value] = field(default_factory=dict)
     loader: Iterable[object] | None = None
+    found: tuple[str, ...] = ()
 
     @property
     def modules(self) -> dict[str, Module]:
@@ -45,6 +47,29 @@ class Parts:
     def others(self) -> dict[str, Value]:
         """Those of the extra parts that are no modules."""
         return {name: value for name, value in self.extra.items() if not isinstance(value, Module)}
+
+
+def with_inner(optimizers: tuple[Optimizer, ...]) -> tuple[Optimizer, ...]:
+    """Add the optimizers that one of a person's own makes step inside it: their state is theirs."""
+    found = {id(one): one for one in optimizers}
+    for one in optimizers:
+        if type(one).__module__.startswith("torch."):
+            continue
+        for inner in vars(one).values():
+            if isinstance(inner, Optimizer):
+                found.setdefault(id(inner), inner)
+    return tuple(found.values())
+
+
+def in_turn(
+    schedulers: Iterable[Stateful], optimizers: Sequence[Optimizer]
+) -> tuple[Stateful, ...]:
+    """Return schedulers in the order of their optimizers; those of none of them come last."""
+    turns = {id(one): turn for turn, one in enumerate(optimizers)}
+    last = len(turns)
+    return tuple(
+        sorted(schedulers, key=lambda one: turns.get(id(getattr(one, "optimizer", None)), last))
+    )
 
 
 def unwrapped(model: Module) -> Module:
@@ -62,7 +87,7 @@ def unwrapped(model: Module) -> Module:
 
 def collect_parts(
     what: str,
-    model: Module,
+    model: Module | Iterable[Module] | Mapping[str, Module],
     optimizer: Optimizer | Iterable[Optimizer] | None = None,
     **others: object,
 ) -> Parts:
@@ -70,16 +95,15 @@ def collect_parts(
 
     Args:
         what: name of the call in errors, e.g. ``"capture"``.
-        model: the model.
+        model: the model; several as a list, or as a mapping that names them.
         optimizer: one, several or none.
         **others: ``scheduler`` (one or several), ``scaler``, ``extra``, ``loader``.
 
     Raises:
         UsageError: a part is none of the supported kinds.
     """
-    if not isinstance(model, Module):
-        raise UsageError(f"{what}(model={type(model).__name__}): needs a torch.nn.Module")
-    optimizers = tuple(_optimizer(what, one) for one in _several(optimizer))
+    model = _one_model(what, model)
+    optimizers = with_inner(tuple(_optimizer(what, one) for one in _several(optimizer)))
     extra = others.get("extra") or {}
     if not isinstance(extra, Mapping):
         raise UsageError(
@@ -93,8 +117,9 @@ def collect_parts(
     return Parts(
         model=unwrapped(model),
         optimizers=optimizers,
-        schedulers=tuple(
-            _stateful(what, "scheduler", one) for one in _several(others.get("scheduler"))
+        schedulers=in_turn(
+            [_stateful(what, "scheduler", one) for one in _several(others.get("scheduler"))],
+            optimizers,
         ),
         scaler=None
         if others.get("scaler") is None
@@ -102,6 +127,26 @@ def collect_parts(
         extra=dict(extra),
         loader=loader,
     )
+
+
+def _one_model(what: str, given: object) -> Module:
+    """Return the model; a container around several, numbered as a captured script numbers them."""
+    if isinstance(given, Mapping):
+        named = dict(given)
+    elif isinstance(given, (list, tuple)):
+        named = {f"{index}_{type(one).__name__}": one for index, one in enumerate(given)}
+    else:
+        named = {"": given}
+    for value in named.values():
+        if not isinstance(value, Module):
+            raise UsageError(
+                f"{what}(model={type(value).__name__}): needs a torch.nn.Module, or several"
+            )
+    if isinstance(given, Module):
+        return given
+    if not named:
+        raise UsageError(f"{what}(model={given!r}): needs at least one torch.nn.Module")
+    return ModuleDict({name: unwrapped(value) for name, value in named.items()})
 
 
 def _several(given: object) -> tuple[object, ...]:

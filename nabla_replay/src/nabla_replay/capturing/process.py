@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
-from weakref import WeakSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor
@@ -26,10 +27,12 @@ from ..capture_settings import CaptureSettings
 from .context import Capture
 from .loaders import LoaderBook
 from .options import CaptureOptions
-from .parts import Parts, unwrapped
+from .parts import Parts, in_turn, unwrapped, with_inner
 from .stateful import Stateful
 
 __all__ = ["ProcessCapture"]
+
+_UNEVEN_STEPS = 32  # of one optimizer, while another one does not step a second time
 
 
 class ProcessCapture:
@@ -43,7 +46,7 @@ class ProcessCapture:
     def __init__(self, session: Session, settings: CaptureSettings) -> None:
         self._session = session
         self._settings = settings
-        self._roots: WeakSet[Module] = WeakSet()
+        self._roots: dict[int, ref[Module]] = {}  # in the order of their first calls
         self._optimizers: WeakSet[Optimizer] = WeakSet()
         self._stepped: dict[int, int] = {}
         self._capture: Capture | None = None
@@ -69,7 +72,9 @@ class ProcessCapture:
     ) -> None:
         """Remember what may be a model."""
         if self._capture is None and torch.is_grad_enabled():
-            self._roots.add(module)
+            known = self._roots.get(id(module))
+            if known is None or known() is not module:
+                self._roots[id(module)] = ref(module)
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Nothing follows from it."""
@@ -89,20 +94,21 @@ class ProcessCapture:
         self._optimizers.add(optimizer)
 
     def step_ended(self, optimizer: Optimizer, closure: bool) -> None:
-        """Begin to capture when the last optimizer of the loop has stepped."""
+        """Begin to capture when the loop has come round: of several optimizers, the one that steps
+        least often ends a step."""
         if self._capture is not None or INSTRUMENT.replaying:
             return
         known = id(optimizer)
         again = known in self._stepped
         count = self._stepped.pop(known, 0) + 1
         self._stepped[known] = count
-        parts = self._parts()
-        if parts is None:
+        models, optimizers = self._trained()
+        if not models:
             return
-        one = len(parts.optimizers) == 1
-        last = again and all(count >= other for other in self._stepped.values())
-        if one or (last and len(set(self._stepped.values())) == 1):
-            self._begin(parts, count)
+        known_all = all(id(each) in self._stepped for each in optimizers)
+        rarest = again and known_all and count <= min(self._stepped.values())
+        if len(optimizers) == 1 or rarest or count >= _UNEVEN_STEPS:
+            self._begin(self._parts(models, optimizers), count, optimizer)
 
     def loss_scaled(self, loss: Tensor, scaled: Tensor) -> None:
         """Nothing follows from it."""
@@ -122,46 +128,88 @@ class ProcessCapture:
         )
 
     # ------------------------------------------------------------------ private
-    def _begin(self, parts: Parts, done: int) -> None:
+    def _begin(self, parts: Parts, done: int, ending: Optimizer) -> None:
         budget = self._settings.budget or None
         options = CaptureOptions(
             root=self._settings.root,
             checkpoint_every=self._settings.checkpoint_every,
             budget=budget,
         )
-        self._capture = Capture(parts, options, done=done, book=self._book)
+        self._capture = Capture(parts, options, done=done, book=self._book, ending=ending)
         self._capture.__enter__()
 
-    def _parts(self) -> Parts | None:
-        """Return the program, as far as it can be seen."""
-        optimizers = [one for one in self._optimizers if one.param_groups]
-        held = {
-            id(parameter)
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
+    def _alive(self) -> Iterator[Module]:
+        for known in self._roots.values():
+            module = known()
+            if module is not None:
+                yield module
+
+    def _trained(self) -> tuple[list[Module], tuple[Optimizer, ...]]:
+        """Return the models that are trained and the optimizers that do so, in order of steps."""
+        optimizers = _without_inner([one for one in self._optimizers if one.param_groups])
+        held = {known for optimizer in optimizers for known in _held(optimizer)}
         roots = {
             id(model): model
-            for model in map(unwrapped, self._roots)
+            for model in map(unwrapped, self._alive())
             if any(id(parameter) in held for parameter in model.parameters())
         }
         models = _outermost(list(roots.values()))
-        if not models:
-            return None
+        owned = {id(parameter) for model in models for parameter in model.parameters()}
+        turns = {known: turn for turn, known in enumerate(self._stepped)}
+        ordered = sorted(optimizers, key=lambda one: turns.get(id(one), len(turns)))
+        return models, tuple(one for one in ordered if owned & _held(one))
+
+    def _parts(self, models: list[Module], optimizers: tuple[Optimizer, ...]) -> Parts:
+        """Return the program, as far as it can be seen."""
         if len(models) == 1:
             model = models[0]
         else:
             names = {f"{index}_{type(one).__name__}": one for index, one in enumerate(models)}
             model = ModuleDict(names)
-        owned = {id(parameter) for parameter in model.parameters()}
-        mine = tuple(
-            one
-            for one in optimizers
-            if any(id(p) in owned for group in one.param_groups for p in group["params"])
-        )
+        mine = with_inner(optimizers)
         schedulers, scaler = _around(mine)
-        return Parts(model=model, optimizers=mine, schedulers=schedulers, scaler=scaler)
+        current = self._book.current
+        averages = _averages([model, *models])
+        return Parts(
+            model=model,
+            optimizers=mine,
+            schedulers=in_turn(schedulers, mine),
+            scaler=scaler,
+            extra=averages,
+            loader=None if current is None else cast("Iterable[object]", current.loader),
+            found=tuple(averages),
+        )
+
+
+def _held(optimizer: Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _without_inner(optimizers: list[Optimizer]) -> list[Optimizer]:
+    """Leave out optimizers that another one makes step inside it."""
+    inner = {id(one) for outer in optimizers for one in with_inner((outer,))[1:]}
+    return [one for one in optimizers if id(one) not in inner]
+
+
+def _averages(models: list[Module]) -> dict[str, Stateful]:
+    """Find averages of these models' weights: they may decide what a step computes.
+
+    Looks at all objects of the process, once.
+    """
+    if "torch.optim.swa_utils" not in sys.modules:
+        return {}
+    from torch.optim.swa_utils import AveragedModel
+
+    shapes = [[one.shape for one in model.parameters()] for model in models]
+    found = [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), AveragedModel)
+        and [one.shape for one in thing.module.parameters()] in shapes
+    ]
+    if len(found) == 1:
+        return {type(found[0]).__name__: found[0]}
+    return {f"{index}_{type(one).__name__}": one for index, one in enumerate(found)}
 
 
 def _outermost(models: list[Module]) -> list[Module]:

@@ -14,11 +14,19 @@ from .generators import generator_state, restore_generators
 from .parts import Parts
 from .stateful import put_state, state_of
 
-__all__ = ["StateTree", "full_state", "missing_parts", "restore_parts", "restore_generators_of"]
+__all__ = [
+    "StateTree",
+    "full_state",
+    "missing_parts",
+    "plain_state",
+    "restore_generators_of",
+    "restore_parts",
+]
 
 StateTree = Mapping[str, object]
-"""Component to state: ``model``, ``hidden`` (buffers that a state dict leaves out), ``optimizer``
-and ``scheduler`` (lists), ``scaler``, ``extra``, ``generators``, ``loader``."""
+"""Component to state: ``model``, ``hidden`` (buffers that a state dict leaves out), ``gradients``
+(those that no optimizer clears), ``optimizer`` and ``scheduler`` (lists), ``scaler``, ``extra``,
+``generators``, ``loader``."""
 
 
 def full_state(parts: Parts, loader: Mapping[str, object] | None) -> dict[str, object]:
@@ -31,8 +39,9 @@ def full_state(parts: Parts, loader: Mapping[str, object] | None) -> dict[str, o
     state: dict[str, object] = {
         "model": parts.model.state_dict(),
         "hidden": dict(_hidden_buffers(parts.model)),
+        "gradients": dict(_carried_gradients(parts)),
         "optimizer": [one.state_dict() for one in parts.optimizers],
-        "scheduler": [_plain_state(one.state_dict()) for one in parts.schedulers],
+        "scheduler": [plain_state(one.state_dict()) for one in parts.schedulers],
         "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
         "extra": {name: state_of(value) for name, value in parts.extra.items()},
         "generators": generator_state(),
@@ -61,8 +70,9 @@ def restore_parts(parts: Parts, state: StateTree) -> None:
     for name, one in parts.extra.items():
         if name in extra:
             _put_all(f"extra {name}", (one,), [extra[name]])
-    for parameter in parts.model.parameters():
-        parameter.grad = None
+    carried = cast("Mapping[str, Tensor]", state.get("gradients", {}))
+    for name, parameter in parts.model.named_parameters():
+        parameter.grad = None if name not in carried else carried[name].to(parameter.device)
 
 
 def restore_generators_of(state: StateTree) -> None:
@@ -85,6 +95,19 @@ def missing_parts(parts: Parts, state: StateTree) -> tuple[str, ...]:
     return tuple(lost)
 
 
+def _carried_gradients(parts: Parts) -> Iterator[tuple[str, Tensor]]:
+    """Gradients of parameters that no optimizer holds: none clears them, and so they add up."""
+    held = {
+        id(parameter)
+        for optimizer in parts.optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in parts.model.named_parameters():
+        if held and id(parameter) not in held and parameter.grad is not None:
+            yield name, parameter.grad
+
+
 def _hidden_buffers(model: Module) -> Iterator[tuple[str, Tensor]]:
     """Buffers that a state dict leaves out decide the next step all the same."""
     for path, module in model.named_modules():
@@ -94,7 +117,7 @@ def _hidden_buffers(model: Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{path}.{key}" if path else key, buffer
 
 
-def _plain_state(state: Mapping[str, object]) -> dict[str, object]:
+def plain_state(state: Mapping[str, object]) -> dict[str, object]:
     """Leave out functions: a schedule given as code is not state, and is not restored by torch."""
     return {name: value for name, value in state.items() if not callable(value)}
 

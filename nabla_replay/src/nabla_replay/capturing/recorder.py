@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from ..fingerprints.fingerprinter import Fingerprinter
 from ..fingerprints.module_trace import ModuleTrace, can_be_traced
 from ..store.entries import EpochEntry, NoteEntry, StepEntry
 from ..store.writer import RunWriter
+from .between import between_state
 from .generators import generator_state
 from .later import LaterCheckpoint, Moment
 from .loaders import Iteration, LoaderBook
@@ -25,17 +25,47 @@ from .parts import Parts
 from .program_state import full_state
 from .stopwatch import Stopwatch
 
-__all__ = ["SNAPSHOT_NOTE", "TRACE_NOTE", "WITHIN_NOTE", "Recorder"]
+__all__ = [
+    "EVALUATED_NOTE",
+    "LOADED_NOTE",
+    "SNAPSHOT_NOTE",
+    "TRACE_NOTE",
+    "WITHIN_NOTE",
+    "Recorder",
+    "Within",
+]
+
+EVALUATED_NOTE = "evaluated"
+"""Says that modules were called without gradients since the step before."""
 
 SNAPSHOT_NOTE = "snapshot"
 """Says where in the log a checkpoint was taken: it is written later, in the background."""
 
+LOADED_NOTE = "loaded"
+"""Says that a state was put into the model since the step before."""
+
 TRACE_NOTE = "modules"
 
 WITHIN_NOTE = "within"
-"""Says that steps are recorded when the optimizer has acted, before the rest of the step."""
+"""Says that steps are recorded when the optimizer has acted, before the rest of the step; of
+several optimizers, ``ends`` is the index of the one that does so."""
 
 _START_WAIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """A step that is recorded when its optimizer has acted.
+
+    Attributes:
+        ending: id of the optimizer that ends a step.
+        evaluations: calls without gradients since the step before.
+        loads: how often a state was put into the model since then.
+    """
+
+    ending: int | None = None
+    evaluations: int = 0
+    loads: int = 0
 
 
 class Recorder:
@@ -63,13 +93,15 @@ class Recorder:
         self.writer = writer
         self.book = book or LoaderBook(parts.loader)
         self.book.on_epoch = self._epoch_begins
+        self.book.between = lambda: between_state(parts)
         self.count = 0
+        self._written_s = 0.0
         self.last_step: int | None = None
         self._fingerprinter = fingerprinter
         self._pace = pace
         self._every = options.checkpoint_every
         self._look = StepLook(parts, fingerprinter)
-        self._watch = Stopwatch(parts.model, time.perf_counter)
+        self._watch = Stopwatch(parts.model, fingerprinter.clock)
         self._traceable = options.trace_modules and can_be_traced(parts.model)
         self._trace: ModuleTrace | None = None
         self._traced: JsonObject | None = None
@@ -95,41 +127,48 @@ class Recorder:
             self.writer.flush(_START_WAIT_S)
         self._watch.resume()
 
-    def draft(self, facts: StepFacts) -> StepEntry:
-        """Look at the program as it is after a step."""
-        begun_s = time.perf_counter()
+    def draft(self, facts: StepFacts, *, is_end: bool = True) -> StepEntry:
+        """Look at the program as it is after a step.
+
+        Args:
+            facts: what is known of it.
+            is_end: whether the step is over; of several optimizers the last is not known at first.
+        """
+        begun_s = self._fingerprinter.clock()
         self._later.give_up()
         step_s = self._watch.lap()
+        if not is_end:
+            self._drop_trace()  # a replay would trace the whole step
         self.end_trace()
         iteration = self.book.settle()
-        part = self.count % self._fingerprinter.parts
         place = None if iteration is None else f"{iteration.epoch}:{iteration.position}"
+        part = self.count % self._fingerprinter.parts
         entry = self._look(facts, self._number(facts.step), part, place)
-        rate = self._new_rate()
-        if rate:
-            entry = replace(entry, signals={**rate, **entry.signals})
-        cost_s = time.perf_counter() - begun_s
+        cost_s = self._fingerprinter.clock() - begun_s + self._written_s
         if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
             self._fingerprinter.turn(self._pace.parts)
-        return entry
+        rate = self._new_rate()
+        return replace(entry, signals={**rate, **entry.signals}) if rate else entry
 
-    def commit(self, entry: StepEntry, *, within_step: bool = False) -> None:
+    def commit(self, entry: StepEntry, within: Within | None = None) -> None:
         """Write a step, and the checkpoint that is due after it.
 
         Args:
             entry: from :meth:`draft`.
-            within_step: the optimizer has just acted, and the rest of the step is still to come.
+            within: where the optimizer has just acted, and the rest of the step is still to come.
         """
-        if within_step and not self.count:
-            self.writer.append(NoteEntry(name=WITHIN_NOTE, body={}))
+        begun_s = self._fingerprinter.clock()
+        if within is not None:
+            self._note(within)
         if self._traced is not None:
             self.writer.append(NoteEntry(name=TRACE_NOTE, body=self._traced))
             self._traced = None
         self.writer.append(entry)
         self.count += 1
         self.last_step = entry.step
+        self._written_s = self._fingerprinter.clock() - begun_s
         if not self.count % self._every:
-            if within_step:
+            if within is not None:
                 self._put_off(entry.step)
             else:
                 self.checkpoint(entry.step)
@@ -164,19 +203,19 @@ class Recorder:
         return True
 
     def close(self, reason: str) -> None:
-        """Let go of torch and finish the run."""
-        self._later.now()
-        self.stop_looking()
-        self.writer.close(reason, self.last_step)
+        """Let go of torch and finish the run, whatever becomes of the checkpoint that waits."""
+        try:
+            self._later.now()
+        finally:
+            self.stop_looking()
+            self.writer.close(reason, self.last_step)
 
     def stop_looking(self) -> None:
         """Let go of torch."""
         self._later.give_up()
         self._watch.stop()
         self.book.stop()
-        if self._trace is not None:
-            self._trace.abandon()
-            self._trace = None
+        self._drop_trace()
 
     def moment(self) -> Moment:
         """Return what goes on first when a step is over: the data and what is drawn for it."""
@@ -186,6 +225,18 @@ class Recorder:
         )
 
     # ------------------------------------------------------------------ private
+    def _note(self, within: Within) -> None:
+        if not self.count:
+            turns = {id(one): turn for turn, one in enumerate(self.parts.optimizers)}
+            turn = turns.get(within.ending) if within.ending and len(turns) > 1 else None
+            body: JsonObject = {} if turn is None else {"ends": turn}
+            self.writer.append(NoteEntry(name=WITHIN_NOTE, body=body))
+        if within.evaluations:
+            calls: JsonObject = {"calls": within.evaluations}
+            self.writer.append(NoteEntry(name=EVALUATED_NOTE, body=calls))
+        if within.loads:
+            self.writer.append(NoteEntry(name=LOADED_NOTE, body={"calls": within.loads}))
+
     def _put_off(self, label: int) -> None:
         self._later.put_off(label)
         self._begin_trace()  # the call that the checkpoint waits for is part of the traced step
@@ -194,6 +245,11 @@ class Recorder:
         if self._traceable and self._trace is None:
             self._trace = ModuleTrace(self.parts.model, self._fingerprinter.algorithm)
             self._trace.start()
+
+    def _drop_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.abandon()
+            self._trace = None
 
     def _number(self, given: int | None) -> int:
         if given is not None:
@@ -225,4 +281,5 @@ class Recorder:
         if self._trace is None:
             return
         trace, self._trace = self._trace, None
-        self._traced = pack_trace(trace.stop(), trace.paths)
+        seen = trace.stop()
+        self._traced = None if trace.spoilt else pack_trace(seen, trace.paths)

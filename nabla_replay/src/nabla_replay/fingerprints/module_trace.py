@@ -26,6 +26,9 @@ from .lazy_hash import LazyHash, combined, lazy_hash, read_hashes
 __all__ = ["ModuleTrace", "can_be_traced"]
 
 _MAX_NODES = 4096
+_MAX_CALLS = (
+    20_000  # of one step; more are not packed, and a step that never ends must not fill memory
+)
 _MAX_DEPTH = 4
 
 Edge: TypeAlias = "tuple[Node, int]"
@@ -64,6 +67,7 @@ class ModuleTrace:
 
     Attributes:
         paths: of all modules, in the model's own order.
+        spoilt: a call raised, or there were too many: the trace is empty, and says nothing.
     """
 
     def __init__(self, model: Module, algorithm: Algorithm) -> None:
@@ -76,6 +80,7 @@ class ModuleTrace:
         self._backward: dict[CallKey, None] = {}
         self._patches = Patches()
         self._active = False
+        self.spoilt = False
         self._thread = threading.get_ident()
 
     def start(self) -> None:
@@ -93,6 +98,8 @@ class ModuleTrace:
         """Stop looking, and return what the step gave; gradients of parameters are those of now."""
         calls = self._calls
         self.abandon()
+        if self.spoilt:
+            return StepTrace()
         rows = [self._hashes(call) for call in calls]
         flat = read_hashes([value for row in rows for group in row for value in group])
         values = iter(flat)
@@ -102,13 +109,23 @@ class ModuleTrace:
             found[call.key] = ModuleCall(*(combined(group) if group else None for group in groups))
         return StepTrace(calls=found, backward=tuple(self._backward), gradients=self._gradients())
 
+    def _spoil(self) -> None:
+        """Nothing can be said about this step any more."""
+        self.abandon()
+        self._backward.clear()
+        self.spoilt = True
+
     # ------------------------------------------------------------------ forward
     def _wrap(self, original: Replacement) -> Replacement:
         def call(module: Module, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling() or not self._sees(module):
                 return original(module, *args, **kwargs)
             begun = self._begin(module, (args, kwargs))
-            output = original(module, *args, **kwargs)
+            try:
+                output = original(module, *args, **kwargs)
+            except BaseException:
+                self._spoil()  # what is tried again after it would get other numbers in a replay
+                raise
             self._end(begun, output)
             return output
 
@@ -122,10 +139,14 @@ class ModuleTrace:
         return _Call((path, number), [self._hash(one) for one in tensors], edges)
 
     def _end(self, call: _Call, output: object) -> None:
+        if not self._active:
+            return
         outputs = list(_tensors(output))
         call.outputs = [self._hash(one) for one in outputs]
         self._calls.append(call)
         self._follow(call, outputs)
+        if len(self._calls) > _MAX_CALLS:
+            self._spoil()
 
     def _sees(self, module: Module) -> bool:
         return (

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from nabla_core.artifacts.manifest import MANIFEST_NAME
 from nabla_core.artifacts.reading import Artifact, ArtifactFault, read_artifact, read_listed
 from nabla_core.artifacts.strict_json import JsonValue, parse_json
 from nabla_core.errors import InputError
 from nabla_core.issue import Issue, Location
 
 from ..rules import ARTIFACT_UNSAFE, RECORD_CORRUPT
+from ..store.layout import HEADER_NAME
 from .inspection import Fact, Inspection, size_text
 
 __all__ = ["inspect_artifact"]
@@ -26,6 +28,8 @@ def inspect_artifact(path: Path) -> Inspection:
     Raises:
         InputError: it is no artifact, or cannot be read.
     """
+    if not (path / MANIFEST_NAME).is_file() and (path / HEADER_NAME).is_file():
+        raise InputError(f"{path}: is a captured run, no artifact: nabla inspect {path}")
     artifact = read_artifact(path)
     facts = [*_manifest_facts(artifact), *_verdicts(artifact), *_program(artifact)]
     return Inspection(

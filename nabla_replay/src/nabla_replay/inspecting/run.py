@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nabla_core.errors import InputError
 
-from ..store.entries import CheckpointEntry, GapEntry, StepEntry
+from ..store.entries import CheckpointEntry, EndEntry, GapEntry, NoteEntry, StepEntry
 from ..store.header import RunHeader
 from ..store.rank_log import RankLog
 from ..store.reader import RunReader
@@ -17,6 +17,9 @@ from .inspection import Fact, Inspection, size_text
 
 __all__ = ["inspect_run"]
 
+_ISSUE_NOTE = "issue"
+_MAX_VERDICTS = 20
+_MAX_TEXT = 300
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,5 +76,26 @@ def _log_facts(log: RankLog, prefix: str) -> Iterator[Fact]:
         f"{prefix}checkpoints",
         f"{len(stored)} ({size_text(size_bytes)}): steps {more}{places}" if stored else "none",
     )
-    ended = "closed" if log.has_ended else "not closed: killed, or still running"
-    yield f"{prefix}segments", f"{len(log.segments)}, the last one {ended}"
+    yield f"{prefix}segments", f"{len(log.segments)}, the last one {_ending(log)}"
+    yield from _verdicts(log, prefix)
+
+
+def _ending(log: RankLog) -> str:
+    ends = list(log.entries(EndEntry))
+    if not log.has_ended or not ends:
+        return "not closed: killed, or still running"
+    reason = ends[-1].reason
+    return "closed" if reason == "closed" else f"closed ({reason[:_MAX_TEXT]})"
+
+
+def _verdicts(log: RankLog, prefix: str) -> Iterator[Fact]:
+    """What was found while the run was captured; its own checksums are judged apart."""
+    found = [note.body for note in log.entries(NoteEntry) if note.name == _ISSUE_NOTE]
+    for body in found[:_MAX_VERDICTS]:
+        match body:
+            case {"rule": str(rule), "message": str(message), **rest}:
+                step = rest.get("step")
+                when = f" at step {step}" if isinstance(step, int) else ""
+                yield f"{prefix}verdict", f"{rule[:20]}{when}: {message[:_MAX_TEXT]}"
+    if len(found) > _MAX_VERDICTS:
+        yield f"{prefix}verdicts", f"and {len(found) - _MAX_VERDICTS} more"

@@ -18,6 +18,7 @@ from .inspection import Fact, Inspection, Kind, size_text
 __all__ = ["inspect_state"]
 
 _MAX_BYTES = 1 << 44
+_TEXT = frozenset((*range(32, 127), 9, 10, 13))
 _SIGNS = (
     (b"PK\x03\x04", "a zip, as torch.save writes it"),
     (b"\x80\x02", "a pickle"),
@@ -86,6 +87,8 @@ def _foreign_kind(head: bytes) -> str:
     for sign, words in _SIGNS:
         if head.startswith(sign):
             return words
+    if len(head) == LENGTH_BYTES and all(octet in _TEXT for octet in head):
+        return "text"  # as a length, it would be beyond any file
     return ""
 
 

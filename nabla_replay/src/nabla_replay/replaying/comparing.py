@@ -18,7 +18,10 @@ __all__ = ["ComponentResult", "StepResult", "StepStatus", "compare_step"]
 StepStatus = Literal["MATCH", "DIVERGENCE", "UNVERIFIED"]
 
 _TENSORS = ("gradient", "buffer", "parameter", "extra")
-_ORDER = ("loader", "data", "batch", "loss", *_TENSORS, "optimizer", "scheduler", "scaler", "rng")
+# Where the generators differ too, what was drawn explains the rest: all was equal before the step.
+# Rates and schedules decide the update, so that they come before the parameters.
+_DATA = ("loader", "data", "batch", "rng", "loss", "gradient", "buffer")
+_ORDER = (*_DATA, "scheduler", "optimizer", "scaler", "parameter", "extra")
 _STATE = frozenset(("loss", *_TENSORS))
 
 
@@ -50,7 +53,8 @@ class StepResult:
     Attributes:
         step: its number.
         segment: of the log.
-        components: in the order of cause: the data, the loss, gradients, parameters, the rest.
+        components: in the order of cause: the data, random numbers, the loss, gradients,
+            parameters, the rest.
     """
 
     step: int
@@ -68,13 +72,22 @@ class StepResult:
         return "MATCH" if evident else "UNVERIFIED"
 
     @property
+    def drew_otherwise(self) -> bool:
+        """Whether other random numbers were drawn than in the recorded step."""
+        return any(one.component == "rng" and one.status == "DIVERGENCE" for one in self.components)
+
+    @property
     def first(self) -> ComponentResult | None:
         """The first component that differs."""
         return next((one for one in self.components if one.status == "DIVERGENCE"), None)
 
 
 def compare_step(
-    recorded: StepEntry, replayed: StepEntry, fingerprinter: Fingerprinter, segment: int
+    recorded: StepEntry,
+    replayed: StepEntry,
+    fingerprinter: Fingerprinter,
+    segment: int,
+    unasked: frozenset[str] = frozenset(),
 ) -> StepResult:
     """Compare a record with one made in the replay.
 
@@ -83,11 +96,12 @@ def compare_step(
         replayed: what :class:`.recording.StepLook` saw.
         fingerprinter: made the fingerprints of ``replayed``, turned as the record says.
         segment: of the record.
+        unasked: extra state that nobody gave to the capture: the program may lack it.
     """
     found = [
         *_scalars(recorded, replayed),
         *_digests(recorded, replayed),
-        *_tensors(recorded, replayed, fingerprinter),
+        *_tensors(recorded, replayed, fingerprinter, unasked),
     ]
     order = {name: index for index, name in enumerate(_ORDER)}
     found.sort(key=lambda one: order.get(one.component, len(order)))
@@ -131,7 +145,10 @@ def _unverified(component: str, reason: str) -> ComponentResult:
 
 
 def _tensors(
-    recorded: StepEntry, replayed: StepEntry, fingerprinter: Fingerprinter
+    recorded: StepEntry,
+    replayed: StepEntry,
+    fingerprinter: Fingerprinter,
+    unasked: frozenset[str],
 ) -> Iterator[ComponentResult]:
     for name, there in recorded.vectors.items():
         here = replayed.vectors.get(name)
@@ -146,8 +163,18 @@ def _tensors(
         ]
         for component in _TENSORS:
             mine = [one for one in pairs if _component(fingerprinter, one[0]) == component]
+            if component == "extra":
+                mine = [one for one in mine if not _is_unasked(one, fingerprinter, unasked)]
             if mine:
                 yield _tensor_result(component, mine, fingerprinter)
+
+
+def _is_unasked(
+    pair: tuple[Piece, bytes, bytes], fingerprinter: Fingerprinter, unasked: frozenset[str]
+) -> bool:
+    """Whether this is state that the capture found by itself, and the program does not have."""
+    name = fingerprinter.entries[pair[0].entry].name.partition(".")[0]
+    return name in unasked and not any(pair[2])
 
 
 def _tensor_result(

@@ -9,9 +9,10 @@ from pathlib import Path
 from nabla_core.report import Report, Section
 
 from ..store.reader import RunReader
-from .entry import spans
-from .history import segments_of
+from .fitting import fitted
+from .history import Segment, segments_of
 from .program import program_of
+from .spans import spans
 from .tables import fingerprinter_for
 from .window import Window
 
@@ -25,7 +26,7 @@ def explain_step(
 
     Args:
         run: folder of the run.
-        step: recorded step to explain.
+        step: recorded step to explain, or the one after the last: in which the program ended.
         build: makes the program, as of :func:`nabla_replay.replay`.
         rank: whose record.
 
@@ -38,10 +39,10 @@ def explain_step(
     """
     from nabla_guard import guard
 
-    program = program_of({"build": build})
     with RunReader.open(run) as reader:
+        program = fitted(program_of({"build": build}), reader, rank)
         segments = segments_of(reader.log(rank))
-        segment, index, _ = spans(segments, step, step)[-1]
+        segment, index = _find(segments, step)
         found = fingerprinter_for(reader, program, rank, segment.number)
         window = Window(reader, segment, program, found)
         start = window.restore(index)
@@ -52,11 +53,24 @@ def explain_step(
         with watching as monitor:
             window.execute(index)
         report = monitor.report()
-    before = "the state before it was restored from a checkpoint"
-    if index > start:
-        before = f"the {index - start} steps from the checkpoint before it on were executed first"
-    section = Section(
-        title=f"Step {step} of {Path(run).name}",
-        lines=(f"step 0 of this report is step {step} of the run; {before}",),
-    )
-    return replace(report, sections=(section, *report.sections))
+    lines = [f"step 0 of this report is step {step} of the run; {_before(index - start)}"]
+    if index == len(segment.steps):
+        lines.append("the run ended in this step: it was begun there, and never recorded")
+    section = Section(title=f"Step {step} of {Path(run).name}", lines=tuple(lines))
+    told = replace(report.run, command=f"nabla replay {run} --explain-step {step}")
+    return replace(report, run=told, sections=(section, *report.sections))
+
+
+def _find(segments: tuple[Segment, ...], step: int) -> tuple[Segment, int]:
+    """Return the segment of a step, and its index there."""
+    last = segments[-1] if segments else None
+    if last is not None and last.steps and step == last.coming:
+        return last, len(last.steps)
+    segment, index, _ = spans(segments, step, step)[-1]
+    return segment, index
+
+
+def _before(executed: int) -> str:
+    if not executed:
+        return "the state before it was restored from a checkpoint"
+    return f"the {executed} steps from the checkpoint before it on were executed first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from ..capturing.generators import restore_generators
@@ -21,7 +21,7 @@ class BatchFeed:
     """Follows a loader from a checkpoint on.
 
     At the start of each epoch the generators are put where the recorded run had them: what a
-    program did between two epochs (an evaluation) is not executed again, and drew from them.
+    program did between two epochs (an evaluation, a schedule) is not executed again.
 
     Args:
         loader: the training data.
@@ -29,6 +29,7 @@ class BatchFeed:
             the first epoch or where nothing was recorded.
         segment: knows how later epochs began.
         records: steps that were taken before.
+        between: puts back what the program had changed before an epoch.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class BatchFeed:
         place: Mapping[str, object] | None,
         segment: Segment,
         records: int,
+        between: Callable[[Mapping[str, object]], object] = lambda _: None,
     ) -> None:
         self._loader = loader
         self._segment = segment
         self._records = records
+        self._between = between
         self._iterator: Iterator[object] | None = None
         self.epoch, self.position = -1, 0
         if place is not None:
@@ -90,6 +93,7 @@ class BatchFeed:
         if start is not None:
             state = epoch_state(start)
             put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
+            self._between(cast("Mapping[str, object]", state.get("between", {})))
             restore_generators(cast("Mapping[str, object]", state["generators"]))
         self._iterator = iter(self._loader)
         self.epoch, self.position = epoch, 0

@@ -18,6 +18,8 @@ __all__ = ["EpochStart", "Segment", "Snapshot", "epoch_state", "segments_of"]
 _SNAPSHOT = "snapshot"
 _TRACE = "modules"
 _WITHIN = "within"
+_EVALUATED = "evaluated"
+_LOADED = "loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +59,11 @@ class Segment:
         snapshots: in order of the steps that they contain.
         epochs: in order.
         traces: by number of the steps before it: what the calls of modules gave.
+        evaluated: by number of the steps before it: calls of modules without gradients.
+        loaded: numbers of steps before which a state was put into the model.
         within: whether steps were recorded when the optimizer had acted, before the rest of the
             step (scheduler, scaler, averages).
+        ends: index of the optimizer after which a step was recorded, where there are several.
         gaps: records that are known to be missing, by gap records or by damage of the log.
     """
 
@@ -68,13 +73,32 @@ class Segment:
     snapshots: list[Snapshot] = field(default_factory=list)
     epochs: list[EpochStart] = field(default_factory=list)
     traces: dict[int, JsonValue] = field(default_factory=dict)
+    evaluated: dict[int, int] = field(default_factory=dict)
+    loaded: set[int] = field(default_factory=set)
     within: bool = False
+    ends: int | None = None
     gaps: int = 0
+
+    @property
+    def unrecorded(self) -> int:
+        """Steps that the program took before the first one that was recorded, as far as known."""
+        return self.steps[0].step if self.within and self.steps else 0
+
+    @property
+    def coming(self) -> int:
+        """Number of the step after the last recorded one: it may have been begun."""
+        if len(self.steps) < 2:
+            return self.steps[0].step + 1 if self.steps else 0
+        return self.steps[-1].step + max(self.steps[-1].step - self.steps[-2].step, 1)
 
     def snapshot_before(self, index: int) -> Snapshot | None:
         """Return the latest checkpoint that contains none of the steps from ``index`` on."""
         fitting = [one for one in self.snapshots if one.records <= index]
         return fitting[-1] if fitting else None
+
+    def snapshot_after(self, index: int) -> Snapshot | None:
+        """Return the earliest checkpoint that contains the step with ``index``."""
+        return next((one for one in self.snapshots if one.records > index), None)
 
     def missing_before(self, index: int) -> int:
         """Return how many steps before the one with ``index`` have no record.
@@ -132,14 +156,27 @@ def _take(segment: Segment, record: Record, waiting: dict[tuple[int, int], int])
             records = waiting.get((segment.number, checkpoint.step))
             if records is not None:
                 segment.snapshots.append(Snapshot(records=records, checkpoint=checkpoint))
-        case NoteEntry(name=name, body=body) if name == _SNAPSHOT:
-            waiting[segment.number, _label(body)] = len(segment.steps)
-        case NoteEntry(name=name, body=body) if name == _TRACE:
-            segment.traces[len(segment.steps)] = body
-        case NoteEntry(name=name) if name == _WITHIN:
-            segment.within = True
+        case NoteEntry() as note:
+            _take_note(segment, note, waiting)
         case _:
             return
+
+
+def _take_note(segment: Segment, note: NoteEntry, waiting: dict[tuple[int, int], int]) -> None:
+    count = len(segment.steps)
+    if note.name == _SNAPSHOT:
+        waiting[segment.number, _label(note.body)] = count
+    elif note.name == _TRACE:
+        segment.traces[count] = note.body
+    elif note.name == _WITHIN:
+        segment.within = True
+        ends = note.body.get("ends") if isinstance(note.body, dict) else None
+        segment.ends = ends if isinstance(ends, int) else None
+    elif note.name == _EVALUATED and isinstance(note.body, dict):
+        calls = note.body.get("calls")
+        segment.evaluated[count] = calls if isinstance(calls, int) else 0
+    elif note.name == _LOADED:
+        segment.loaded.add(count)
 
 
 def _label(body: JsonValue) -> int:

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from torch.nn import Module
-
 from nabla_core.errors import UsageError
 
 from ..capturing.parts import Parts, collect_parts
@@ -56,15 +54,21 @@ def program_of(given: Mapping[str, object]) -> Program:
     if build is not None:
         if not callable(build):
             raise UsageError(f"replay(build={type(build).__name__}): needs a function")
+        if not isinstance(build, type) and _positional(build):
+            raise UsageError(
+                f"replay: {getattr(build, '__name__', 'build')}() needs "
+                f"{_positional(build)} arguments, and is called without any; wrap it in a function "
+                "that gives them"
+            )
         built = build()
     found = {part: _look(built, names) for part, names in _SPELLINGS.items()}
     found.update({part: given[part] for part in _SPELLINGS if given.get(part) is not None})
     step = given.get("step_fn") or found.pop("step")
     found.pop("step", None)
     model = found.pop("model")
-    if not isinstance(model, Module):
+    if model is None:
         raise UsageError(
-            f"replay: needs a model; {_origin(build)} gave {type(model).__name__}. Give model=..., "
+            f"replay: needs a model; {_origin(build)} gave none. Give model=..., "
             "or let build() return an object with model, optimizer, loader and step(batch)"
         )
     if not callable(step):

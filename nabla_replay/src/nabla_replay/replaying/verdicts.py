@@ -18,10 +18,11 @@ from ..rules import (
 from .comparing import ComponentResult, StepResult
 from .result import Divergence
 
-__all__ = ["divergence_issue", "replay_issues"]
+__all__ = ["divergence_issue", "from_beginning_issue", "replay_issues"]
 
 _MANY = 3
 _DATA = ("loader", "data", "batch")
+_OUTSIDE = ("scheduler", "optimizer")
 
 
 def replay_issues(
@@ -53,6 +54,17 @@ def replay_issues(
     yield from _unverified(steps)
 
 
+def from_beginning_issue(checkpoint: int) -> Issue:
+    """Say that steps match from the program's beginning on, and not from a checkpoint."""
+    return REPLAY_UNVERIFIED.issue(
+        "The steps match when the program is executed from its beginning, and do not when it is "
+        f"restored from the checkpoint after step {checkpoint}: it holds state that no checkpoint "
+        "holds (a generator, a counter, an environment, workers that live on). Give such state as "
+        "extra to replay from the middle.",
+        step=checkpoint,
+    )
+
+
 def divergence_issue(
     part: ComponentResult | None, found: Divergence, reasons: tuple[str, ...]
 ) -> Issue:
@@ -65,6 +77,11 @@ def divergence_issue(
     if part is not None and part.recorded and len(part.recorded) < 40:
         values = f": recorded {part.recorded}, replayed {part.replayed}"
     names = f" ({_listed(found.names)})" if found.names else ""
+    if found.component in _OUTSIDE:
+        because += (
+            " A replay executes step() alone: a schedule or a rate that the program sets between "
+            "two steps of an epoch belongs into it."
+        )
     rule = REPLAY_DIVERGENCE
     if found.component in _DATA:
         rule = LOADER_STATE_MISMATCH

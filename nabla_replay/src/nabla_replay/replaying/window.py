@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
+
+from torch.optim import Optimizer
 
 from nabla_core.errors import UsageError
 
+from ..capturing.between import put_between_state
 from ..capturing.live import StepBoundary
 from ..capturing.look import StepFacts, StepLook
 from ..capturing.program_state import (
@@ -28,6 +31,8 @@ from .observation import facts_of
 from .program import Program
 
 __all__ = ["Executed", "Window", "part_in"]
+
+_MOST_SKIPPED = 64  # calls of step() in a row in which no optimizer acts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +97,36 @@ class Window:
         restore_parts(parts, state)
         if parts.loader is not None:
             place = cast("Mapping[str, object] | None", state.get("loader"))
-            self._feed = BatchFeed(parts.loader, place, self.segment, snapshot.records)
+            self._feed = BatchFeed(
+                parts.loader,
+                place,
+                self.segment,
+                snapshot.records,
+                between=lambda state: put_between_state(parts, state),
+            )
         restore_generators_of(state)
         return snapshot.records
+
+    def start_over(self) -> int:
+        """Execute the program from its beginning, up to where the first recorded step begins.
+
+        Nothing is restored except where the data of an epoch follows from the generators. Give the
+        program freshly made.
+
+        Returns:
+            The index of the step that comes next: 0.
+
+        Raises:
+            RecordError: the first state of the segment was not stored, where that is needed.
+        """
+        unrecorded = self.segment.unrecorded
+        if not unrecorded:
+            return self.restore(0)
+        if self.program.parts.loader is not None:
+            self._feed = BatchFeed(self.program.parts.loader, None, self.segment, 0)
+        for number in range(unrecorded):
+            self._take(number, None)
+        return 0
 
     def run(self, first: int, last: int, wants_trace: Callable[[int], bool]) -> Iterator[Executed]:
         """Execute the steps with indices ``first`` to ``last``; call :meth:`restore` before.
@@ -104,31 +136,56 @@ class Window:
             last: index of the last step.
             wants_trace: whether the modules of a step are traced.
         """
-        for index in range(first, last + 1):
+        index = first
+        while index <= last:
             recorded = self.segment.steps[index]
             for _ in range(self.segment.missing_before(index)):
                 self._take(recorded.step, None)
                 yield Executed(index=index, recorded=None, replayed=None)
-            yield self._once(index, trace=wants_trace(index))
+            executed = self._once(index, trace=wants_trace(index))
+            yield from executed[: last + 1 - index]
+            index += len(executed)
 
     def execute(self, index: int) -> object:
-        """Execute one step as the program does, and look at nothing."""
-        recorded = self.segment.steps[index]
-        return self._take(recorded.step, _target(recorded))
+        """Execute one step as the program does, and look at nothing.
+
+        Args:
+            index: of a recorded step, or of the one after the last: it was begun and not finished,
+                and is taken to need as many batches as the step before it.
+        """
+        steps = self.segment.steps
+        if index < len(steps):
+            return self._take(steps[index].step, _target(steps[index]))
+        returned: object = None
+        for _ in range(_batches_of_last(steps)):
+            returned = self._take(self.segment.coming, None)
+        return returned
 
     # ------------------------------------------------------------------ private
-    def _once(self, index: int, *, trace: bool) -> Executed:
+    def _once(self, index: int, *, trace: bool) -> list[Executed]:
+        """Call the program's step: one recorded step, or several if it lets its optimizer act more
+        than once."""
         recorded = self.segment.steps[index]
-        look = _Look(self, recorded, trace=trace)
+        look = _Look(self, index, trace=trace)
         try:
-            if self.segment.within:
-                look.listen()
+            look.begin(within=self.segment.within)
             returned = self._take(recorded.step, _target(recorded))
+            for _ in range(_MOST_SKIPPED if self.segment.within else 0):
+                if look.entries or _target(recorded) is not None:
+                    break  # the batches of a recorded place are all taken
+                returned = self._take(recorded.step, None)  # a scaler skipped the step, or a try
             if not self.segment.within:
                 look.take(facts_of(recorded.step, returned))
         finally:
             look.end()
-        return Executed(index=index, recorded=recorded, replayed=look.entry, trace=look.trace)
+        steps = self.segment.steps
+        found = [
+            Executed(index=index + turn, recorded=steps[index + turn], replayed=entry)
+            for turn, entry in enumerate(look.entries)
+        ]
+        if not found:
+            return [Executed(index=index, recorded=recorded, replayed=None, trace=look.trace)]
+        return [replace(found[0], trace=look.trace), *found[1:]]
 
     def _take(self, number: int, target: tuple[int, int] | None) -> object:
         if self._feed is None:
@@ -162,52 +219,71 @@ class Window:
 
 
 class _Look:
-    """Looks at one step at the moment at which it was recorded.
+    """Looks at steps at the moment at which they were recorded.
 
     Args:
-        window: executes it.
-        recorded: its record.
+        window: executes them.
+        index: of the first of them.
         trace: whether to trace its modules.
     """
 
-    def __init__(self, window: Window, recorded: StepEntry, *, trace: bool) -> None:
-        self.entry: StepEntry | None = None
+    def __init__(self, window: Window, index: int, *, trace: bool) -> None:
+        self.entries: list[StepEntry] = []
         self.trace: StepTrace | None = None
         self._window = window
-        self._recorded = recorded
+        self._recorded = window.segment.steps[index:]
         self._boundary: StepBoundary | None = None
         parts = window.program.parts
-        self._alone = len(parts.optimizers) <= 1
+        self._ending = _ending(window)
+        self._is_ended = self._ending is not None or len(parts.optimizers) <= 1
         self._tracer = ModuleTrace(parts.model, window.fingerprinter.algorithm) if trace else None
+
+    def begin(self, *, within: bool) -> None:
+        """Take hold of torch; the trace lies on top of the instrument, and goes before it.
+
+        Args:
+            within: look when the optimizer has acted; of several without a known order, after each
+                of them, and the last look counts.
+        """
+        if within:
+            self._boundary = StepBoundary(self._window.program.parts, self._acted, self._ending)
+            self._boundary.start()
         if self._tracer is not None:
             self._tracer.start()
 
-    def listen(self) -> None:
-        """Look when the optimizer has acted, after each of several: the last look counts."""
-        self._boundary = StepBoundary(self._window.program.parts, self._acted)
-        self._boundary.start()
-
     def take(self, facts: StepFacts) -> None:
         """Look now."""
-        self.entry = self._window.seen(self._recorded, facts)
+        self.entries.append(self._window.seen(self._recorded[0], facts))
         self._end_trace()
 
     def end(self) -> None:
-        """Let go of torch."""
+        """Let go of torch, the last that took hold first."""
+        self._end_trace()
         if self._boundary is not None:
             self._boundary.stop()
-        self._end_trace()
 
     def _acted(self, loss: float | None) -> None:
-        facts = StepFacts(step=self._recorded.step, loss=loss)
-        self.entry = self._window.seen(self._recorded, facts)
-        if self._alone:
+        if not self._is_ended:
+            self.entries.clear()
+        if len(self.entries) >= len(self._recorded):
+            return  # more than was recorded
+        recorded = self._recorded[len(self.entries)]
+        facts = StepFacts(step=recorded.step, loss=loss)
+        self.entries.append(self._window.seen(recorded, facts))
+        if self._is_ended:
             self._end_trace()
 
     def _end_trace(self) -> None:
-        if self._tracer is not None:
-            self.trace = self._tracer.stop()
-            self._tracer = None
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            seen = tracer.stop()
+            self.trace = None if tracer.spoilt else seen
+
+
+def _ending(window: Window) -> Optimizer | None:
+    """Return the optimizer after which the recorded steps were looked at, if that is known."""
+    optimizers, index = window.program.parts.optimizers, window.segment.ends
+    return optimizers[index] if index is not None and 0 <= index < len(optimizers) else None
 
 
 def part_in(recorded: StepEntry) -> tuple[int, int]:
@@ -217,6 +293,14 @@ def part_in(recorded: StepEntry) -> tuple[int, int]:
         if part.isdecimal() and parts.isdecimal() and int(part) < int(parts) <= 1 << 16:
             return int(part), int(parts)
     return 0, 1
+
+
+def _batches_of_last(steps: Sequence[StepEntry]) -> int:
+    """Return how many batches the last step took, as far as that was recorded."""
+    places = [_target(step) for step in steps[-2:]]
+    if len(places) < 2 or places[0] is None or places[1] is None or places[0][0] != places[1][0]:
+        return 1
+    return max(places[1][1] - places[0][1], 1)
 
 
 def _target(recorded: StepEntry) -> tuple[int, int] | None:

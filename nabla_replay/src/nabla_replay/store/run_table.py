@@ -24,7 +24,7 @@ def list_runs(request: RunListRequest) -> RunTable:
 
 def _lines(runs: Sequence[RunSummary]) -> Iterator[str]:
     if not runs:
-        yield f"none under {_ROOT}; with nabla.capture(model, optimizer) a run is kept there"
+        yield f"none under {_ROOT}; nabla run --capture SCRIPT or nabla.capture keep one there"
         return
     rows = [_HEAD, *(_row(run) for run in runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]

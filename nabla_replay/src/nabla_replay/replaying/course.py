@@ -1,0 +1,303 @@
+"""One replay while it goes on: executes the steps that were asked for, and judges each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from ..capturing.owners import FOUND
+from ..environment.comparing import Difference, differences
+from ..environment.gathering import gather_settings
+from ..errors import RecordError
+from ..fingerprints.call_record import StepTrace, shortened, unpack_trace
+from ..store.reader import RunReader
+from .comparing import StepResult, compare_step
+from .feed import DataEnded
+from .fitting import fitted
+from .history import Segment, segments_of
+from .localizing import ModulePlace, locate
+from .options import ReplayOptions
+from .program import Program, program_of
+from .reasons import AT_ONCE, Reasons, keeps_workers
+from .result import Divergence, ReplayResult
+from .spans import spans
+from .tables import fingerprinter_for
+from .verdicts import from_beginning_issue, replay_issues
+from .window import Executed, Window
+
+__all__ = ["Course"]
+
+_FAR = 10  # a second try from the beginning executes at most so many times the steps asked for
+_NEAR_STEPS = 2000  # ... or so many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocked:
+    """A step that cannot be compared, for a reason that lies before it."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class Course:
+    """One replay.
+
+    Attributes:
+        reader: of the run.
+        options: what was asked for.
+        given: the program, as it was given.
+        steps: what was compared.
+        missing: components that the program lacks.
+        reasons: what stands in the way of exactness.
+        done: steps compared so far.
+        restarted: checkpoint from which steps did not match, while they do from the beginning on.
+    """
+
+    reader: RunReader
+    options: ReplayOptions
+    given: Mapping[str, object]
+    steps: list[StepResult] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+    reasons: Reasons = field(default_factory=Reasons)
+    done: int = 0
+    restarted: int | None = None
+
+    def run(self) -> ReplayResult:
+        """Execute and compare, up to the first difference.
+
+        Raises:
+            UsageError: the program does not fit the run.
+            RecordError: nothing of what was asked for was recorded.
+            CheckpointError: the checkpoint to start from is damaged.
+        """
+        program = self._anew(self.given)
+        segments = segments_of(self.reader.log(self.options.rank))
+        chosen = spans(segments, self.options.from_step, self.options.to_step)
+        planned = sum(last - first + 1 for _, first, last in chosen)
+        environment: tuple[Difference, ...] = ()
+        found: Divergence | None = None
+        for segment, first, last in chosen:
+            environment = environment or _environment(segment, program)
+            window = self._window(segment, program)
+            found = self._span(window, (first, last, planned))
+            if found is not None:
+                break
+        return self._result(found, environment, planned)
+
+    def _result(
+        self, found: Divergence | None, environment: tuple[Difference, ...], planned: int
+    ) -> ReplayResult:
+        if found is None:  # nobody said that it matters, and it did not
+            unasked = {f"extra {name}" for name in self._unasked}
+            self.missing = tuple(name for name in self.missing if name not in unasked)
+        reasons = (*(f"no {name} to restore" for name in self.missing), *self.reasons.told)
+        issues = list(replay_issues(tuple(self.steps), found, environment, reasons))
+        if self.restarted is not None:
+            issues.append(from_beginning_issue(self.restarted))
+        return ReplayResult(
+            run=self.reader.folder,
+            issues=tuple(issues),
+            steps=tuple(self.steps),
+            divergence=found,
+            environment=environment,
+            missing=self.missing,
+            cautions=self.reasons.told,
+            planned=planned,
+        )
+
+    def _span(self, window: Window, places: tuple[int, int, int]) -> Divergence | None:
+        """Compare steps up to the first difference, or to the last.
+
+        Behind a step that cannot be compared, the next checkpoint is a new beginning.
+        """
+        first, last, planned = places
+        while True:
+            kept = len(self.steps), self.done
+            start = window.restore(first)
+            self.missing = tuple(dict.fromkeys((*self.missing, *window.missing)))
+            found = self._stretch(window, (start, first, last), planned)
+            if isinstance(found, Divergence):
+                return self._second_look(window, found, (start, first, last), kept)
+            if found is None:
+                return None
+            again = window.segment.snapshot_after(found.index)
+            if again is None or again.records > last:
+                return None
+            first = again.records
+
+    def _stretch(
+        self, window: Window, places: tuple[int, int, int], planned: int
+    ) -> Divergence | _Blocked | None:
+        """Execute steps from ``start``, a checkpoint, to ``last``; compare from ``first`` on."""
+        start, first, last = places
+        traces = window.segment.traces if self.options.localize else {}
+        executed = window.run(start, last, lambda index: index in traces)
+        index = start
+        try:
+            for one in executed:
+                index = one.index
+                found = self._compare(window, one, compared=one.index >= first)
+                if self.options.progress is not None:
+                    self.options.progress(self.done, planned)
+                if found is not None:
+                    return found
+        except DataEnded as error:
+            step = window.segment.steps[min(index + 1, last)].step
+            self.reasons.add(str(error))
+            return Divergence(step=step, component="loader")
+        return None
+
+    def _second_look(
+        self,
+        window: Window,
+        found: Divergence,
+        places: tuple[int, int, int],
+        kept: tuple[int, int],
+    ) -> Divergence | None:
+        """Judge a difference: does the program hold state that no checkpoint holds?
+
+        Args:
+            window: in which it was found.
+            found: the difference.
+            places: index after the checkpoint, first and last index that were asked for.
+            kept: how many results there were before.
+        """
+        start, first, last = places
+        segment = window.segment
+        carried = keeps_workers(segment, start)
+        at_once = found.step == segment.steps[start].step and found.component != "loader"
+        if not at_once and not carried:
+            return found
+        matching = self._from_beginning(segment, first, last)
+        if matching is not None:
+            self.steps[kept[0] :] = matching
+            self.done = kept[1] + len(matching)
+            self.restarted = segment.steps[start - 1].step if start else found.step - 1
+            return None
+        if carried:
+            self.reasons.add_workers()
+            del self.steps[kept[0] :]
+            return None
+        if start or segment.unrecorded:
+            self.reasons.add(AT_ONCE)
+        return found
+
+    def _from_beginning(self, segment: Segment, first: int, last: int) -> list[StepResult] | None:
+        """Execute a program made anew from its first step on; return the steps from ``first`` on
+        if all match."""
+        build = self.given.get("build")
+        near = last <= max(_NEAR_STEPS, _FAR * (last - first + 1))
+        if build is None or segment.number or not near:
+            return None
+        window = self._window(segment, self._anew(self.given))
+        found: list[StepResult] = []
+        try:
+            for one in window.run(window.start_over(), last, lambda _: False):
+                if one.recorded is None or one.replayed is None:
+                    return None
+                made = window.fingerprinter
+                result = compare_step(
+                    one.recorded, one.replayed, made, segment.number, self._unasked
+                )
+                if result.status != "MATCH":
+                    return None
+                found.append(result)
+        except RecordError:
+            return None
+        return found[first:]
+
+    def _compare(
+        self, window: Window, one: Executed, *, compared: bool
+    ) -> Divergence | _Blocked | None:
+        if one.recorded is None:
+            return None
+        if one.replayed is None:
+            self.reasons.idle.append(one.recorded.step)
+            return None
+        segment = window.segment
+        result = compare_step(
+            one.recorded, one.replayed, window.fingerprinter, segment.number, self._unasked
+        )
+        if segment.evaluated.get(one.index, 0) and result.drew_otherwise:
+            self.reasons.evaluated.append(one.recorded.step)
+            return _Blocked(index=one.index)
+        if one.index in segment.loaded and result.first is not None:
+            self.reasons.loaded.append(one.recorded.step)
+            return _Blocked(index=one.index)
+        place = self._place(window, one, result)
+        if compared or result.first is not None:
+            self.steps.append(result)
+        self.done += compared
+        first = result.first
+        if first is None and place is None:
+            return None
+        if place is None and self.options.localize:
+            place = self._place_by_reference(window, one.index)
+        component = "modules" if first is None else first.component
+        return Divergence(
+            step=one.recorded.step,
+            component=component,
+            names=() if first is None else first.names,
+            since=_since(window, one.index, component),
+            place=place,
+        )
+
+    # ------------------------------------------------------------------ modules
+    def _place(self, window: Window, one: Executed, result: StepResult) -> ModulePlace | None:
+        if one.trace is None:
+            return None
+        paths = [path for path, _ in window.program.parts.model.named_modules()]
+        recorded = unpack_trace(window.segment.traces[one.index], paths)
+        if recorded is None:
+            self.reasons.add("the model has modules of other names than the recorded one")
+            return None
+        place = locate(recorded, shortened(one.trace))
+        if place is None or result.first is not None:
+            return place
+        # all that was compared is equal: only what a part of the state did not cover can differ
+        covered = window.fingerprinter.parts == 1
+        return None if covered or place.direction == "calls" else place
+
+    def _place_by_reference(self, window: Window, index: int) -> ModulePlace | None:
+        """Execute a step twice, with the right program and with this one, and compare them."""
+        if self.options.reference is None:
+            return None
+        # made anew: what it has counted so far must not count
+        right, mine = self._anew({"build": self.options.reference}), self._anew(self.given)
+        traces = [self._traced(window.segment, program, index) for program in (right, mine)]
+        return None if None in traces else locate(*cast("list[StepTrace]", traces))
+
+    def _traced(self, segment: Segment, program: Program, index: int) -> StepTrace | None:
+        window = self._window(segment, program)
+        start = window.restore(index)
+        executed = window.run(start, index, lambda known: known == index)
+        return [one.trace for one in executed][-1]
+
+    @property
+    def _unasked(self) -> frozenset[str]:
+        """Extra state that the capture found by itself."""
+        names = self.reader.header.policy.get(FOUND)
+        return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+
+    def _anew(self, given: Mapping[str, object]) -> Program:
+        return fitted(program_of(given), self.reader, self.options.rank)
+
+    def _window(self, segment: Segment, program: Program) -> Window:
+        found = fingerprinter_for(self.reader, program, self.options.rank, segment.number)
+        return Window(self.reader, segment, program, found)
+
+
+def _environment(segment: Segment, program: Program) -> tuple[Difference, ...]:
+    now = gather_settings(program.parts.model, program.parts.loader)
+    return differences(dict(segment.environment), now)
+
+
+def _since(window: Window, index: int, component: str) -> int | None:
+    """The step after the one in which the same part of the state was last compared."""
+    steps = window.segment.steps
+    part = next(iter(steps[index].vectors), None)
+    if part is None or component not in ("gradient", "buffer", "parameter", "extra"):
+        return None
+    earlier = next((at for at in range(index - 1, -1, -1) if part in steps[at].vectors), -1)
+    return steps[earlier + 1].step if earlier + 1 < index else None

@@ -1,0 +1,100 @@
+"""What is known to stand in the way of exact steps, in words, each reason once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .history import Segment
+
+__all__ = ["AT_ONCE", "Reasons", "keeps_workers"]
+
+_MANY = 3
+
+AT_ONCE = (
+    "it is the first step after a checkpoint, so that beside code and data, state of the program's "
+    "own that no checkpoint holds (a generator, a counter, an environment) may be what differs: "
+    "give such state as extra"
+)
+
+_WORKERS = (
+    "persistent workers carry their generators from epoch to epoch: what they draw cannot be "
+    "restored in the middle of a run"
+)
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Collects the reasons of one replay.
+
+    Attributes:
+        others: in words.
+        evaluated: steps before which the recorded program evaluated and drew random numbers.
+        loaded: steps before which the recorded program put another state into its model.
+        idle: steps for which the replayed program did not act.
+    """
+
+    others: list[str] = field(default_factory=list)
+    evaluated: list[int] = field(default_factory=list)
+    idle: list[int] = field(default_factory=list)
+    loaded: list[int] = field(default_factory=list)
+
+    def add(self, reason: str) -> None:
+        """Note a reason."""
+        if reason not in self.others:
+            self.others.append(reason)
+
+    def add_workers(self) -> None:
+        """Note that workers live on."""
+        self.add(_WORKERS)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All of them."""
+        return (
+            *self.others,
+            *self._about_idle(),
+            *self._about_evaluations(),
+            *self._about_loads(),
+        )
+
+    def _about_idle(self) -> Iterator[str]:
+        if self.idle:
+            yield (
+                f"in {_listed(self.idle)} the recorded program took no batch from the loader that "
+                "it had followed so far (it kept the batches, or has another loader), or the "
+                "replayed one took no optimizer step: they cannot be executed alike"
+            )
+
+    def _about_evaluations(self) -> Iterator[str]:
+        if self.evaluated:
+            yield (
+                f"before {_listed(self.evaluated)} the recorded program called modules without "
+                "gradients (an evaluation) and drew random numbers that the replayed step does not "
+                "draw; from there to the next checkpoint nothing is compared. Let step() do the "
+                "same there, or evaluate between two epochs"
+            )
+
+    def _about_loads(self) -> Iterator[str]:
+        if self.loaded:
+            yield (
+                f"before {_listed(self.loaded)} the recorded program put another state into its "
+                "model (load_state_dict), which a replay does not; from there to the next "
+                "checkpoint nothing is compared"
+            )
+
+
+def _listed(steps: Sequence[int]) -> str:
+    shown = ", ".join(map(str, steps[:_MANY]))
+    more = len(steps) - _MANY
+    return (
+        f"{'steps' if len(steps) > 1 else 'step'} {shown}{f' and {more} more' if more > 0 else ''}"
+    )
+
+
+def keeps_workers(segment: Segment, start: int) -> bool:
+    """Whether workers of a loader had been at work in earlier epochs when step ``start`` began."""
+    recorded = segment.environment
+    later = any(one.entry.epoch > 0 and one.records <= start for one in segment.epochs)
+    persistent = recorded.get("loader persistent workers") is True
+    return persistent and bool(recorded.get("loader workers")) and later
