@@ -171,3 +171,58 @@ def test_the_tables_use_names_that_exist():
         assert {cause, *effects.split()} <= set(FAILURES) | {"shrinking_activations"}
         assert why
     assert "gradient_health" in KINDS
+
+
+def test_settings_are_not_made_by_data(finding):
+    roots = explain([finding("RUN502", step=9), finding("RUN204", step=9)]).hypotheses
+
+    assert len(roots) == 2
+
+
+def test_what_is_wrong_with_the_loop_is_seen_in_a_layer(finding):
+    issues = [finding("AUD202", step=2), finding("RUN206", step=1, layer="head")]
+
+    (only,) = explain(issues).hypotheses
+
+    assert rules(only) == ["AUD202", "RUN206"]
+    assert only.root.first_step == 1  # a cause began no later than what followed from it
+
+
+def test_an_exact_number_does_not_wait_for_a_statistical_cause(finding):
+    issues = [finding("RUN201", step=1), finding("NUM105", step=0)]
+
+    assert explain(issues).best.root.rule == "NUM105"
+
+
+def test_a_layer_that_grew_a_little_does_not_explain_large_steps(finding, frames):
+    changed = {(step, 2): 3.0 * 10.0 for step in (20, 21)}
+    shown = issue_of(propagation_of(frames(5, 22, outputs=changed)))
+
+    assert explain([finding("RUN201", step=21), shown]).best.root.rule == "RUN201"
+
+
+def test_layers_that_pass_something_on_share_a_line(finding, frames):
+    changed = {(step, layer): 1e9 for step in (20, 21) for layer in range(2, 12)}
+    shown = issue_of(propagation_of(frames(12, 22, outputs=changed)))
+
+    text = explain([finding("RUN105", step=21), shown]).format()
+
+    assert "exploding outputs of body.3, body.4, body.5, … body.11 (9 layers, CAU102)" in text
+    assert "body.2, or between body.1 and body.2 at step 20" in text
+
+
+def test_the_same_of_several_layers_shares_a_line(finding):
+    issues = [finding("RUN302", step=0, layer="0")]
+    issues += [finding("RUN206", step=1, layer=layer) for layer in "024"]
+
+    assert "the same of 2, 4" in explain(issues).format()
+
+
+def test_what_the_first_layer_was_given_is_to_be_looked_at(finding, frames):
+    changed = {(20, layer): 1e3 * (1.0 + layer) for layer in range(4)}
+    shown = issue_of(propagation_of(frames(4, 21, outputs=changed)))
+
+    best = explain([finding("RUN103", step=20), shown]).best
+
+    assert "began in body.0 or in what it was given at step 20" in best.description
+    assert best.tests[0].startswith("Train the same steps without the batch of step 20")

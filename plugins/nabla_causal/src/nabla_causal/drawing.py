@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from .hypotheses import Hypothesis
 from .links import Links
+from .meaning import Stage
+from .rules import PROPAGATION
+from .transitions import Transition
 
 __all__ = ["lines_of", "mermaid"]
 
 _MOST_CHAIN = 8
+_MOST_AGAINST = 2
+_MOST_NAMES = 4
 _LONGEST = 70
 
 
@@ -32,16 +37,59 @@ def lines_of(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
     """Yield the hypotheses for a person, the most likely one first."""
     for number, hypothesis in enumerate(hypotheses, 1):
         yield f"{number}. {hypothesis.description}"
-        for place, transition in enumerate(hypothesis.chain[:_MOST_CHAIN]):
-            why = f"  [{hypothesis.links[place - 1]}]" if place else ""
-            yield f"     {'-> ' if place else ''}{transition}{why}"
-        hidden = len(hypothesis.chain) - _MOST_CHAIN
-        if hidden > 0:
-            yield f"     -> and {hidden} more"
-        for text in hypothesis.contradicts[:2]:
+        yield from _chain(hypothesis)
+        for text in hypothesis.contradicts[:_MOST_AGAINST]:
             yield f"     against it: {text}"
+        for one in hypothesis.confirmations:
+            yield f"     {one}"
         for text in hypothesis.tests:
             yield f"     would confirm it: {text}"
+
+
+def _chain(hypothesis: Hypothesis) -> Iterator[str]:
+    """Yield what followed from what; layers that only pass something on share a line."""
+    whys = ("", *hypothesis.links)
+    groups: list[tuple[list[Transition], str]] = []
+    for transition, why in zip(hypothesis.chain, whys, strict=True):
+        if len(groups) > 1 and _alike(groups[-1][0][-1], transition):
+            groups[-1][0].append(transition)
+        else:
+            groups.append(([transition], why))
+    for number, (together, why) in enumerate(groups[:_MOST_CHAIN]):
+        arrow, because = ("-> ", f", because {why}") if number else ("", "")
+        yield f"     {arrow}step {together[0].first_step}: {_told(together)}{because}"
+    if len(groups) > _MOST_CHAIN:
+        yield f"     -> and {len(groups) - _MOST_CHAIN} more"
+
+
+def _alike(one: Transition, other: Transition) -> bool:
+    """Whether two layers show the same in the same step."""
+    if one.rule != other.rule or not (one.layer and other.layer):
+        return False
+    return (one.stage, one.failure, one.to_state, one.first_step) == (
+        other.stage,
+        other.failure,
+        other.to_state,
+        other.first_step,
+    )
+
+
+def _told(together: Sequence[Transition]) -> str:
+    first = together[0]
+    if len(together) == 1:
+        return f"{first.text.rstrip('.')} ({first.rule})"
+    names = [transition.layer for transition in together]
+    if first.rule != PROPAGATION.id:
+        return f"{first.text.rstrip('.')} ({first.rule}); the same of {_listed(names[1:])}"
+    what = "outputs" if first.stage == Stage.FORWARD else "gradients"
+    state = "zero" if first.to_state == "dead" else first.to_state
+    return f"{state} {what} of {_listed(names)} ({len(together)} layers, {first.rule})"
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > _MOST_NAMES:
+        names = [*names[: _MOST_NAMES - 1], f"… {names[-1]}"]
+    return ", ".join(names)
 
 
 def _plain(text: str) -> str:

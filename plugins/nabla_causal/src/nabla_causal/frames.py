@@ -26,11 +26,15 @@ class Frame:
         outputs: largest magnitude of each layer's outputs, in the order of the layout;
             infinite where a value is NaN or infinite, :data:`ABSENT` where nothing was measured.
         gradients: the same of the gradients of these outputs.
+        lows: smallest output of each layer, as measured; empty where nobody asked for it.
+        highs: largest output of each layer, likewise.
     """
 
     step: int
     outputs: Sequence[float]
     gradients: Sequence[float]
+    lows: Sequence[float] = ()
+    highs: Sequence[float] = ()
 
     def values(self, quantity: str) -> Sequence[float]:
         """Return one of the two quantities."""

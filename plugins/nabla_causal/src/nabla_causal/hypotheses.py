@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from nabla_core.issue import Location
 from nabla_core.report import Cause
 from nabla_core.severity import Severity
 
+from .confirmation import Confirmation, Outcome, standing
 from .links import Link, Links
+from .meaning import Stage, in_words
 from .mechanisms import test_of
 from .rules import PROPAGATION, ROOT_CAUSE
 from .transitions import Transition
 
-__all__ = ["Hypothesis", "hypotheses_in"]
+__all__ = ["Hypothesis", "hypotheses_in", "ranked"]
 
 _BY_FAMILY = {"AUD": 1.0, "NUM": 1.0, "CAU": 0.9, "RUN": 0.8, "GEO": 0.8, "CON": 0.5}
 _BY_SEVERITY = {
@@ -38,7 +41,8 @@ class Hypothesis:
         score: 0 to 1, to rank hypotheses; no probability.
         supports: what speaks for it, one sentence each.
         contradicts: what speaks against it, one sentence each.
-        tests: what would confirm it.
+        tests: what would confirm it, as long as nothing has.
+        confirmations: tests that were run, and what they showed.
     """
 
     root: Transition
@@ -48,20 +52,30 @@ class Hypothesis:
     supports: tuple[str, ...]
     contradicts: tuple[str, ...]
     tests: tuple[str, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+
+    @property
+    def standing(self) -> Outcome:
+        """Whether a test has confirmed or refuted it."""
+        return standing(self.confirmations)
 
     @property
     def description(self) -> str:
         """The hypothesis in one sentence."""
         root = self.root
-        text = f"{_words(root.failure)} began{root.place} ({root.rule}, score {self.score:.2f})"
-        effects = list(dict.fromkeys(_words(effect.failure) for effect in self.chain[1:]))
-        effects = [effect for effect in effects if effect != _words(root.failure)]
+        text = f"{in_words(root.failure)} began{root.place} ({root.rule}, score {self.score:.2f})"
+        effects = list(dict.fromkeys(in_words(effect.failure) for effect in self.chain[1:]))
+        effects = [effect for effect in effects if effect != in_words(root.failure)]
         if effects:
             text += f" and led to {', '.join(effects[:_MOST_EFFECTS])}"
         passed_on = len({effect.layer for effect in self.chain[1:] if effect.layer} - {root.layer})
         if passed_on:
             text += f"; {passed_on} other layer{'' if passed_on == 1 else 's'} took part"
-        return f"{text[0].upper()}{text[1:]}."
+        text = f"{text[0].upper()}{text[1:]}."
+        told = [str(one) for one in self.confirmations if one.outcome == self.standing]
+        if told and self.standing != "undecided":
+            text += f" {told[0][0].upper()}{told[0][1:]}."
+        return text
 
     def __str__(self) -> str:
         return self.description
@@ -81,6 +95,8 @@ class Hypothesis:
             "supports": list(self.supports),
             "contradicts": list(self.contradicts),
             "tests": list(self.tests),
+            "standing": self.standing,
+            "confirmations": [one.to_dict() for one in self.confirmations],
         }
 
     def cause(self) -> Cause:
@@ -95,9 +111,18 @@ class Hypothesis:
             tests=self.tests,
             where=Location(module=root.layer) if root.layer else None,
             step=root.first_step,
-            supports=self.supports,
-            contradicts=self.contradicts,
+            supports=(*self.supports, *self._told("confirmed")),
+            contradicts=(*self.contradicts, *self._told("refuted")),
         )
+
+    def _told(self, outcome: Outcome) -> tuple[str, ...]:
+        return tuple(f"{one}." for one in self.confirmations if one.outcome == outcome)
+
+
+def ranked(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """Return the confirmed ones first and the refuted ones last, each by its score."""
+    order = {"confirmed": 0, "undecided": 1, "refuted": 2}
+    return tuple(sorted(hypotheses, key=lambda one: (order[one.standing], -one.score)))
 
 
 def hypotheses_in(links: Links) -> list[Hypothesis]:
@@ -113,7 +138,7 @@ def hypotheses_in(links: Links) -> list[Hypothesis]:
         if any(links.transitions[place].rule != PROPAGATION.id for place in family):
             explained = sum(weights[place] for place in family) / total
             found.append(_hypothesis(links, family, explained))
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+    return list(ranked(found))
 
 
 def _weight(transition: Transition) -> float:
@@ -122,8 +147,11 @@ def _weight(transition: Transition) -> float:
 
 def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis:
     chain = tuple(links.transitions[place] for place in family)
-    root = chain[0]
+    # a statistical rule may see a cause some steps after its effects; it began no later than they
+    root = replace(chain[0], first_step=min(one.first_step for one in chain))
+    chain = (root, *chain[1:])
     parents = [links.parents[place] for place in family[1:]]
+    confirmations = tuple(_executed_again(root))
     return Hypothesis(
         root=root,
         chain=chain,
@@ -131,8 +159,19 @@ def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis
         score=round(_certainty(root) * (_ALONE + (1.0 - _ALONE) * explained), 3),
         supports=_supports(links, root, parents),
         contradicts=_contradicts(links, family),
-        tests=_tests(root),
+        tests=() if confirmations else _tests(root),
+        confirmations=confirmations,
     )
+
+
+def _executed_again(root: Transition) -> Iterable[Confirmation]:
+    """The test that a live session runs by itself: the bad step once more, op by op."""
+    if root.executed_again:
+        yield Confirmation(
+            test=f"step {root.first_step} executed again op by op",
+            outcome="confirmed",
+            reason=root.executed_again,
+        )
 
 
 def _certainty(root: Transition) -> float:
@@ -146,8 +185,8 @@ def _supports(links: Links, root: Transition, parents: list[Link]) -> tuple[str,
     for parent in parents:
         cause, effect = links.transitions[parent.cause], links.transitions[parent.effect]
         lines.append(
-            f"{_words(effect.failure)}{effect.place} ({effect.rule}) followed from "
-            f"{_words(cause.failure)}{cause.place}: {parent.why}."
+            f"{in_words(effect.failure)}{effect.place} ({effect.rule}) followed from "
+            f"{in_words(cause.failure)}{cause.place}: {parent.why}."
         )
     return tuple(lines)
 
@@ -160,7 +199,7 @@ def _contradicts(links: Links, family: list[int]) -> tuple[str, ...]:
             continue
         when = "earlier" if other.first_step < root.first_step else "too"
         lines.append(
-            f"{_words(other.failure)}{other.place} ({other.rule}) was seen {when}, and no known "
+            f"{in_words(other.failure)}{other.place} ({other.rule}) was seen {when}, and no known "
             "mechanism leads to it from here."
         )
     return tuple(lines)
@@ -168,8 +207,6 @@ def _contradicts(links: Links, family: list[int]) -> tuple[str, ...]:
 
 def _tests(root: Transition) -> tuple[str, ...]:
     text = test_of(root)
+    if root.near.endswith("what it was given") and root.stage == Stage.FORWARD:
+        text = f"train the same steps without the batch of step {root.first_step}; else {text}"
     return (f"{text[0].upper()}{text[1:]}.",)
-
-
-def _words(failure: str) -> str:
-    return failure.replace("_", " ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["FAILURES", "KINDS", "Meaning", "Stage", "meaning_of", "position_of"]
+__all__ = ["FAILURES", "KINDS", "Meaning", "Stage", "in_words", "meaning_of", "position_of"]
 
 
 class Stage(IntEnum):
@@ -71,7 +71,7 @@ RUN201 optimizer_stability step_too_large         too-large       optimizer
 RUN202 optimizer_stability step_too_small         too-small       optimizer
 RUN203 optimizer_stability step_too_small         ended-early     loop
 RUN204 optimizer_stability step_too_large         jumping         loop
-RUN205 optimizer_stability step_too_small         over-clipped    loop
+RUN205 optimizer_stability step_too_small         over-clipped    optimizer
 RUN206 weight_health       updates_stopped        stopped         parameter
 RUN207 loop                step_too_large         summed          loss
 RUN301 gradient_health     exploding_gradients    spiking         backward
@@ -139,6 +139,9 @@ GEO304 optimizer_stability step_too_large         uphill          optimizer
 GEO501 activation_regime   vanishing_gradients    vanishing       forward
 GEO502 activation_regime   exploding_activations  exploding       forward
 
+CAU104 activation_regime   dead_neurons           dead            forward
+CAU105 activation_regime   exploding_activations  jumping         forward
+
 CON101 activation_regime   non_finite             non-finite      curve
 CON102 gradient_health     exploding_gradients    outside         curve
 CON103 activation_regime   non_finite             non-finite      curve
@@ -188,3 +191,30 @@ def meaning_of(rule: str) -> Meaning:
 def position_of(rule: str) -> int:
     """Return the place of a rule in the table: of two that say the same, the earlier one leads."""
     return _POSITIONS.get(rule, len(_POSITIONS))
+
+
+_WORDS = {
+    "bad_start": "a bad start",
+    "contract_broken": "a broken contract",
+    "data_anomaly": "a data anomaly",
+    "gradient_geometry": "uneven gradients",
+    "gradients_accumulating": "accumulating gradients",
+    "gradients_lost": "lost gradients",
+    "loop_fault": "a fault of the training loop",
+    "non_finite": "non-finite numbers",
+    "not_reproducible": "a difference between runs",
+    "other": "another finding",
+    "precision_loss": "lost precision",
+    "scale_collapse": "a collapsing loss scale",
+    "step_too_large": "too large a step",
+    "step_too_small": "too small a step",
+    "updates_stopped": "weights that do not move",
+    "weight_collapse": "shrinking weights",
+    "weight_growth": "growing weights",
+    "weights_edited": "weights written from outside",
+}
+
+
+def in_words(failure: str) -> str:
+    """Return a failure as a part of a sentence."""
+    return _WORDS.get(failure, failure.replace("_", " "))

@@ -14,6 +14,7 @@ Depth = Callable[[str], int | None]
 _LATE_STEPS = {"AUD": 50, "RUN": 15, "GEO": 50}
 """So many steps after it began a family may find a fault; exact numbers are found at once."""
 
+_CLEAR = 0.7
 _CURVES = "optimizer_instability overfitting contract_broken"
 
 LEADS_TO: dict[str, tuple[str, str]] = {
@@ -129,6 +130,18 @@ _TESTS = {
 }
 
 
+_TESTS_BY_RULE = {
+    "RUN204": "train the same steps with the learning rate as it was before",
+    "RUN205": "train the same steps without clipping",
+    "RUN503": "shuffle the data and train the same steps",
+    "RUN504": "compare the losses of the classes",
+    "RUN505": "divide the inputs by their spread and train the same steps",
+    "RUN506": "count how often each sample is drawn",
+    "RUN507": "train a hundred steps on eight samples: the loss must fall",
+}
+"""Where the failure alone says too little."""
+
+
 def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
     """Return why one transition can have caused another; ``""`` when no mechanism is known.
 
@@ -140,13 +153,16 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
         effect: the other one.
         depth: place of a layer in the order of execution, if it is known.
     """
-    late = 0 if cause.failure == "non_finite" else _LATE_STEPS.get(cause.rule[:3], 0)
+    exact = cause.failure == "non_finite" or effect.rule.startswith("NUM10")
+    late = 0 if exact else _LATE_STEPS.get(cause.rule[:3], 0)
     if cause.first_step > effect.first_step + late:
         return ""
     if cause.first_step == effect.first_step and cause.stage > effect.stage:
         return ""
-    if effect.stage <= Stage.LOOP and cause.stage > effect.stage:
+    if effect.stage <= Stage.LOOP and cause.stage is not effect.stage:
         return ""  # data, settings and wiring are given to a run, not made by it
+    if effect.failure == "step_too_large" and cause.confidence < _CLEAR <= effect.confidence:
+        return ""  # a layer that grew by a few times is what such steps do
     if cause.failure == effect.failure:
         return _passed_on(cause, effect, depth)
     leads_to, why = LEADS_TO.get(cause.failure, ("", ""))
@@ -155,13 +171,16 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
 
 def test_of(cause: Transition) -> str:
     """Return what would confirm that a transition is the cause."""
-    return _TESTS.get(cause.failure, "repair it and train the same steps again")
+    general = _TESTS.get(cause.failure, "repair it and train the same steps again")
+    return _TESTS_BY_RULE.get(cause.rule, general)
 
 
 def _passed_on(cause: Transition, effect: Transition, depth: Depth) -> str:
     """Whether the same failure went from one layer to another."""
     if cause.stage > Stage.BACKWARD or effect.stage > Stage.BACKWARD:
-        return "it goes on" if cause.layer == effect.layer else ""
+        if cause.layer and cause.layer != effect.layer:
+            return ""
+        return "it goes on" if cause.layer == effect.layer else "there it is seen in one layer"
     if cause.stage == Stage.FORWARD == effect.stage:
         return _travels(cause, effect, depth, forward=True)
     if cause.stage == Stage.BACKWARD == effect.stage:

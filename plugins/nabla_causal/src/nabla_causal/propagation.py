@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nabla_core.severity import Severity
 
@@ -16,7 +16,8 @@ from .transitions import Transition
 
 __all__ = ["Propagation", "propagation_of"]
 
-_OF_ITSELF = 1.0
+_OF_ITSELF, _MUCH = 1.0, 3.0
+_CLEAR_OCTAVES, _WEAK = 5.0, 0.6
 _FEWEST = 3
 _SHARE = 0.2
 
@@ -50,18 +51,27 @@ class Propagation:
     def origin(self) -> str:
         """Where it began: a layer, or what is computed between two layers and not seen."""
         first = self.onsets[0]
-        layer = self.layout[first.layer]
-        before = first.layer - 1 if first.quantity == OUTPUTS else first.layer + 1
-        if not 0 <= before < len(self.layout) or not self.layout[before]:
+        layer, before = self.layout[first.layer], self.before
+        if not 0 <= before < len(self.layout):
             return f"{layer} or in what it was given"
+        if not self.layout[before]:
+            return f"{layer} or right before it"
         between = (self.layout[before], layer)
         one, other = between if first.quantity == OUTPUTS else between[::-1]
         return f"{layer}, or between {one} and {other}"
+
+    @property
+    def before(self) -> int:
+        """Place of what the origin got its values from; outside of the layout if nothing did."""
+        first = self.onsets[0]
+        return first.layer - 1 if first.quantity == OUTPUTS else first.layer + 1
 
     def transitions(self) -> list[Transition]:
         """Return one transition for each layer that changed, the origin first."""
         last = max((onset.step for onset in self.onsets), default=0)
         found = [self._transition(onset, last) for onset in self.onsets]
+        if found and not self.spread:
+            found[0] = replace(found[0], near=self.origin)
         if self.spread:
             found.insert(0, self._by_the_step(last))
         return found
@@ -79,7 +89,7 @@ class Propagation:
             first_step=onset.step,
             last_step=last,
             stage=Stage.FORWARD if forward else Stage.BACKWARD,
-            confidence=0.9,
+            confidence=_WEAK if onset.layer and abs(onset.octaves) < _CLEAR_OCTAVES else 0.9,
             severity=Severity.INFO,
             rule=PROPAGATION.id,
             text=self._text(onset),
@@ -87,7 +97,7 @@ class Propagation:
 
     def _by_the_step(self, last: int) -> Transition:
         first = self.onsets[0]
-        changed = sum(onset.step == first.step for onset in self.onsets)
+        changed = len({onset.layer for onset in self.onsets if onset.step == first.step})
         return Transition(
             kind="optimizer_stability",
             failure="step_too_large",
@@ -144,7 +154,7 @@ def _is_spread(found: Sequence[Onset], frames: Frames) -> bool:
     }
     if first.layer not in changes:
         return False
-    of_themselves = sum(
-        octaves - changes.get(layer - 1, 0.0) > _OF_ITSELF for layer, octaves in changes.items()
-    )
-    return of_themselves > max(_FEWEST, _SHARE * len(frames.layout))
+    own = [octaves - changes.get(layer - 1, 0.0) for layer, octaves in changes.items()]
+    some = sum(octaves > _OF_ITSELF for octaves in own)
+    many = some > max(_FEWEST, _SHARE * len(frames.layout))
+    return many or sum(octaves > _MUCH for octaves in own) >= _FEWEST

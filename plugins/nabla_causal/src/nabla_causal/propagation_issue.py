@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nabla_core.issue import Issue, Location
 
@@ -42,6 +43,7 @@ def issue_of(found: Propagation) -> Issue:
         layers=layers,
         all_layers=len(found.layout),
         spread=found.spread,
+        before=_name(found, found.before),
         path="; ".join(_entry(found, onset) for onset in found.onsets[:_MOST]),
     )
 
@@ -58,17 +60,27 @@ def propagation_in(issue: Issue) -> Propagation | None:
             onsets.append(onset)
     if not onsets:
         return None
-    return Propagation(
-        layout=tuple(layout), onsets=tuple(onsets), spread=bool(issue.evidence.get("spread"))
-    )
+    spread = bool(issue.evidence.get("spread"))
+    read = Propagation(layout=tuple(layout), onsets=tuple(onsets), spread=spread)
+    name = str(issue.evidence.get("before", ""))
+    if 0 <= read.before < len(layout) and name and not layout[read.before]:
+        layout[read.before] = name
+    return replace(read, layout=tuple(layout))
 
 
 def _entry(found: Propagation, onset: Onset) -> str:
-    name = "_".join(found.layout[onset.layer].replace(";", "_").split()) or "-"
+    name = _name(found, onset.layer) or "-"
     return (
         f"{onset.step} {onset.layer} {name} {onset.quantity} {onset.state} "
         f"{onset.before:.6g} {onset.after:.6g}"
     )
+
+
+def _name(found: Propagation, place: int) -> str:
+    """The name of a layer without what separates entries; empty outside of the layout."""
+    if not 0 <= place < len(found.layout):
+        return ""
+    return "_".join(found.layout[place].replace(";", "_").split())
 
 
 def _onset(entry: str, layout: list[str]) -> Onset | None:

@@ -1,11 +1,18 @@
-"""The rules of nabla-causal. They order what other rules found; they never fail a run."""
+"""The rules of nabla-causal. CAU101 to CAU103 order what other rules found and fail no run."""
 
 from __future__ import annotations
 
 from nabla_core.rule import Example, Rule
 from nabla_core.severity import Severity
 
-__all__ = ["COUPLED_FAILURES", "PROPAGATION", "ROOT_CAUSE", "RULES"]
+__all__ = [
+    "COUPLED_FAILURES",
+    "DEAD_LAYER",
+    "LAYER_JUMP",
+    "PROPAGATION",
+    "ROOT_CAUSE",
+    "RULES",
+]
 
 ROOT_CAUSE = Rule(
     id="CAU101",
@@ -57,4 +64,42 @@ COUPLED_FAILURES = Rule(
     ),
 )
 
-RULES = (ROOT_CAUSE, PROPAGATION, COUPLED_FAILURES)
+DEAD_LAYER = Rule(
+    id="CAU104",
+    name="dead-layer",
+    summary="A layer gives nothing but zeros, and no gradient goes through it any more.",
+    rationale="What lies before it cannot learn, and what lies behind it sees no data.",
+    fix="Look at its weights and its bias: a large step may have pushed all units below zero. "
+    "Reset the layer, lower the learning rate, or use an activation with a slope below zero.",
+    limits="Judges whole layers, by the ranges of their outputs and gradients in standard and deep "
+    "mode; single dead units are RUN401's, which needs nabla.watch. The layer has to have been "
+    "alive, or fed by negative numbers only; what it was given must not be zero. Silent where the "
+    "gradient goes around it to the layer that ran before, and for less than eight steps.",
+    severity=Severity.HIGH,
+    since="0.1",
+    needs=("layer_history",),
+    example=Example(
+        bad="net[2].bias.data.fill_(-1e3)  # in front of a ReLU\n",
+        good="net[2].bias.data.zero_()\n",
+    ),
+)
+
+LAYER_JUMP = Rule(
+    id="CAU105",
+    name="layer-jump",
+    summary="From one step on, the outputs of a layer are a hundred times what they were.",
+    rationale="Behind a normalisation or a bounded activation the loss may hide it for long.",
+    fix="Look at what changed in that step: the weights of the layer, or what it was given.",
+    limits="Compares the largest magnitude of each layer's outputs with the largest of at least 16 "
+    "steps before, in standard and deep mode; at least three steps in a row have to show it. Data "
+    "of another unit looks the same in the first layer.",
+    severity=Severity.MEDIUM,
+    since="0.1",
+    needs=("layer_history",),
+    example=Example(
+        bad="blocks[3].fc.weight.data *= 1e4\n",
+        good="blocks[3].fc.weight.data *= 1.01\n",
+    ),
+)
+
+RULES = (ROOT_CAUSE, PROPAGATION, COUPLED_FAILURES, DEAD_LAYER, LAYER_JUMP)

@@ -12,15 +12,18 @@ from nabla_core.session import Session
 from nabla_core.severity import Severity
 
 from .frames import Frame, Frames, largest
+from .layer_faults import DEAD_STEPS, dead_layer, layer_jump
 from .onsets import Onset
 from .propagation import Propagation, propagation_of
 from .propagation_issue import issue_of
-from .rules import PROPAGATION
+from .rules import DEAD_LAYER, LAYER_JUMP, PROPAGATION
 
 __all__ = ["Layered", "RangeSource", "Trail", "trails_for"]
 
 _MOST_INCIDENTS = 4
 _STEPS = 64
+_RISE = 20.0
+_LONGEST_WAIT = 32
 
 Ranges = Mapping[str, Sequence[float]]
 
@@ -31,6 +34,10 @@ class RangeSource(Protocol):
     @property
     def layout(self) -> tuple[str, ...]:
         """Names of the layers, in the order in which they were first called."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """Those of the present step."""
 
     @property
     def recent(self) -> Iterable[tuple[int, Ranges]]:
@@ -50,14 +57,17 @@ class Layered(Protocol):
 
 
 class Trail:
-    """Looks at the latest steps whenever a rule finds something; costs nothing before that.
+    """Looks at the latest steps whenever a rule finds something, or a layer looks odd.
+
+    Between two findings it compares the ranges of every eighth step that it is asked about with
+    those it saw before, and looks closer only when a layer became zero or much larger.
 
     Args:
         session: whose findings it follows.
         source: measures the layers.
     """
 
-    rules: tuple[Rule, ...] = (PROPAGATION,)
+    rules: tuple[Rule, ...] = (PROPAGATION, DEAD_LAYER, LAYER_JUMP)
     patient = True
 
     def __init__(self, session: Session, source: Layered) -> None:
@@ -66,20 +76,57 @@ class Trail:
         self._found: list[Propagation] = []
         self._seen: set[tuple[str, int, str]] = set()
         self._looked_at: int | None = None
+        self._usual: list[float] = []
+        self._next_step, self._wait_steps = DEAD_STEPS, DEAD_STEPS
+        self._told: set[str] = set()
         self._layers.keep(_STEPS)
         session.subscribe(self._look)
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
-        """See :class:`~nabla_core.detector.Detector`: nothing is judged in a step."""
-        return ()
+        """Judge the layers, now and then; see :class:`~nabla_core.detector.Detector`."""
+        if record.step < self._next_step:
+            return ()
+        self._next_step = record.step + self._wait_steps
+        if not self._looks_odd():
+            return ()
+        found = self._judged()
+        if not found:  # what can't be decided is looked at more and more rarely
+            self._wait_steps = min(2 * self._wait_steps, _LONGEST_WAIT)
+        return found
 
     def finish(self) -> Iterable[Issue]:
-        """Return how each incident went through the layers; nothing where nobody found a fault."""
-        if any(issue.severity > Severity.INFO for issue in self._session.issues):
+        """Return the faults of layers, and how each incident went through them."""
+        faults = self._judged()
+        if faults or any(issue.severity > Severity.INFO for issue in self._session.issues):
             self._note()
+        return [*faults, *self.shown()]
+
+    def shown(self) -> list[Issue]:
+        """Return how the incidents so far went through the layers."""
         return [issue_of(found) for found in self._found]
 
     # ------------------------------------------------------------------ private
+    def _looks_odd(self) -> bool:
+        """Whether a layer is zero, or much larger than at any earlier look."""
+        now = largest(self._layers.ranges, "out_min", "out_max")
+        usual = self._usual + [0.0] * (len(now) - len(self._usual))
+        odd = any(
+            value == 0.0 or 0.0 < _RISE * known < value
+            for value, known in zip(now, usual, strict=False)
+        )
+        self._usual = [max(pair) for pair in zip(now, usual, strict=False)]
+        return odd
+
+    def _judged(self) -> list[Issue]:
+        """Return what the latest steps show of single layers; each rule speaks once."""
+        frames = self._frames()
+        found: list[Issue] = []
+        for rule, judge in ((DEAD_LAYER, dead_layer), (LAYER_JUMP, layer_jump)):
+            if rule.id not in self._told and self._session.selects(rule):
+                found += judge(frames)
+        self._told.update(issue.rule for issue in found)
+        return found
+
     def _look(self, issue: Issue) -> None:
         if issue.severity > Severity.INFO:
             self._note()
@@ -108,6 +155,8 @@ class Trail:
                 step,
                 largest(ranges, "out_min", "out_max"),
                 largest(ranges, "grad_out_min", "grad_out_max"),
+                ranges.get("out_min", ()),
+                ranges.get("out_max", ()),
             )
             for step, ranges in layers.recent
         ]
@@ -117,6 +166,6 @@ class Trail:
 def trails_for(session: Session) -> Iterable[Trail]:
     """Return what follows the findings of a session; nothing where no layers are measured."""
     source = session.source
-    if not session.selects(PROPAGATION) or not isinstance(source, Layered):
+    if not any(map(session.selects, Trail.rules)) or not isinstance(source, Layered):
         return ()
     return (Trail(session, source),)

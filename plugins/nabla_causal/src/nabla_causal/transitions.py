@@ -9,12 +9,14 @@ from nabla_core.issue import Issue
 from nabla_core.severity import Severity
 
 from .meaning import Stage, meaning_of
-from .rules import PROPAGATION
+from .rules import LAYER_JUMP, PROPAGATION
 
 __all__ = ["Transition", "collapse", "of_issues"]
 
-_NO_FAULTS_OF_A_RUN = ("NAB", "CHK", "CAU", "PRC", "REP2", "REP3")
+_NO_FAULTS_OF_A_RUN = ("NAB", "CHK", "CAU101", "CAU102", "CAU103", "PRC", "REP2", "REP3")
 """The tool, operators, causes, an audit of dtypes, stored files, answers of a search."""
+
+_BY_RANGES = (PROPAGATION.id, LAYER_JUMP.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,10 @@ class Transition:
         rule: ID of the rule that found it; ``CAU102`` when the ranges of the layers show it.
         text: the finding in one sentence.
         fingerprints: of the issues behind it, if any.
+        sample: place in the batch of the sample that it came with, if a rule named one.
+        dtype: type of the numbers, if a rule named it.
+        executed_again: what executing the step again has shown, if a rule decided by that.
+        near: where it may be as well, e.g. ``"0 or in what it was given"``; empty when it is known.
     """
 
     kind: str
@@ -50,12 +56,16 @@ class Transition:
     rule: str
     text: str
     fingerprints: tuple[str, ...] = ()
+    sample: int | None = None
+    dtype: str = ""
+    executed_again: str = ""
+    near: str = ""
 
     @property
     def place(self) -> str:
         """The layer and the step, for a sentence."""
-        layer = f" in {self.layer}" if self.layer else ""
-        if layer and self.rule == PROPAGATION.id:
+        layer = f" in {self.near or self.layer}" if self.layer else ""
+        if layer and not self.near and self.rule in _BY_RANGES:
             layer += " or right before it"  # what runs between layers is not seen
         return f"{layer} at step {self.first_step}"
 
@@ -134,7 +144,23 @@ def _of(issue: Issue) -> Transition:
         rule=issue.rule,
         text=issue.message,
         fingerprints=(issue.fingerprint,),
+        sample=None if issue.where is None else issue.where.sample,
+        dtype=str(issue.evidence.get("dtype", "")),
+        executed_again=_executed_again(issue),
     )
+
+
+def _executed_again(issue: Issue) -> str:
+    """What the guard saw when it executed the bad step again, op by op."""
+    if not issue.rule.startswith("NUM10") or "inputs_finite" not in issue.evidence:
+        return ""  # decided by exclusion at the boundary of the step
+    if "not_the_same" in issue.evidence:
+        return ""
+    where = issue.where
+    if where is None or where.op in (None, "", "input") or issue.rule == "NUM105":
+        return "it was there before anything else was computed"
+    inputs = "finite inputs" if issue.evidence["inputs_finite"] else "its inputs"
+    return f"{where.op} made the first number that is not finite out of {inputs}"
 
 
 def _layer(issue: Issue) -> str:

@@ -1,0 +1,1 @@
+"""Runs the tests that would confirm a hypothesis, where that is cheap."""
