@@ -62,3 +62,9 @@ def test_the_optimizer_gets_its_own_method_back(case, train):
     model = train(case("none"), [nabla.integrations.keras(quiet=True)])
 
     assert "apply" not in vars(model.optimizer)
+
+
+def test_callbacks_are_still_called_beside_the_training():
+    callback = type(nabla.integrations.keras(quiet=True))
+
+    assert callback.on_train_batch_end is keras.callbacks.Callback.on_train_batch_end

@@ -23,7 +23,9 @@ class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[mis
     """Watches ``model.fit`` from its beginning to its end.
 
     Losses, gradients, updates and layers are measured in the training itself; what Keras shows
-    during an epoch is a running mean and is left out. The validation loss is judged besides.
+    during an epoch is a running mean and is left out. The validation loss is judged besides. No
+    method for the end of a batch is overridden: with one, Keras would no longer call callbacks
+    beside the training.
 
     Args:
         options: arguments of ``nabla.watch``, e.g. ``hints``, ``mute``, ``on_alert``, ``quiet``.
@@ -40,28 +42,27 @@ class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[mis
                 "KERAS_BACKEND=torch before Keras is imported"
             )
         self._optimizer: AsTorchOptimizer | None = None
-        self._steps = 0
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin to watch the model that is trained."""
+        self._release()  # a training that ended in an exception has no end
         self._optimizer = AsTorchOptimizer(self.model)
         self.attachment.start(self.model, [self._optimizer])
-        self._steps = 0
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Count the steps."""
-        self._steps += 1
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Judge the validation loss."""
-        self.attachment.row(self._steps, {"val_loss": (logs or {}).get("val_loss")})
+        steps = 0 if self._optimizer is None else self._optimizer.steps
+        self.attachment.row(steps, {"val_loss": (logs or {}).get("val_loss")})
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Judge the whole training."""
+        self._release()
+        self.attachment.finish()
+
+    def _release(self) -> None:
         if self._optimizer is not None:
             self._optimizer.release()
             self._optimizer = None
-        self.attachment.finish()
 
 
 def keras(**options: object) -> NablaCallback:

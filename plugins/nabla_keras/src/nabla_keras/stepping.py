@@ -22,6 +22,9 @@ class AsTorchOptimizer(Optimizer):
 
     Args:
         model: a compiled Keras model with its weights built.
+
+    Attributes:
+        steps: how often gradients were applied.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -30,6 +33,7 @@ class AsTorchOptimizer(Optimizer):
         super().__init__(weights, {"lr": _rate(self._keras)})
         self._apply: Apply = self._keras.apply
         self._given: tuple[object, ...] = ()
+        self.steps = 0
         self._keras.apply = self._stepping
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -49,6 +53,7 @@ class AsTorchOptimizer(Optimizer):
             self.step()
         finally:
             self._given = ()
+        self.steps += 1
 
 
 def _rate(optimizer: keras.optimizers.Optimizer) -> float:

@@ -8,6 +8,8 @@ from lightning.pytorch import Callback
 
 from nabla_core.integrations import Attached
 
+from .stepping import ClosuresFirst
+
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
@@ -31,10 +33,15 @@ class NablaCallback(Attached, Callback):  # type: ignore[misc]
     def __init__(self, validation_loss: str | None = None, **options: object) -> None:
         super().__init__(options)
         self._names = _VALIDATION if validation_loss is None else (validation_loss,)
+        self._closures: ClosuresFirst | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the module that is trained."""
         self.attachment.start(pl_module)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let each step be seen before its optimizer acts."""
+        self._closures = ClosuresFirst(trainer.optimizers)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge the validation loss; the sanity check before the training is none."""
@@ -46,12 +53,18 @@ class NablaCallback(Attached, Callback):  # type: ignore[misc]
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge the whole training."""
-        self.attachment.finish()
+        self._finish()
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Let go of torch, and judge what was seen."""
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._closures is not None:
+            self._closures.release()
+            self._closures = None
         self.attachment.finish()
 
 
