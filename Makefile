@@ -21,7 +21,7 @@ WORKERS := 2
 EXTRAS := all
 DEMO := .nabla/demo
 
-PLUGINS := audit diagnose causal contracts precision report trackers hf lightning keras
+PLUGINS := audit diagnose causal contracts precision report trackers bench hf lightning keras
 DISTRIBUTIONS := nabla_core nabla_check nabla_guard nabla_trace nabla_replay \
     $(PLUGINS:%=plugins/nabla_%) .
 BUILD_TOOLS := hatchling editables
@@ -44,6 +44,7 @@ folders_contracts := nabla_guard plugins/nabla_contracts
 folders_precision := plugins/nabla_precision
 folders_report := plugins/nabla_report
 folders_trackers := plugins/nabla_trackers
+folders_bench := plugins/nabla_bench
 adapters := plugins/nabla_hf plugins/nabla_lightning plugins/nabla_keras
 folders_hf := $(folders_guard) plugins/nabla_hf
 folders_lightning := $(folders_guard) plugins/nabla_lightning

@@ -26,6 +26,7 @@ FIRST_PARTY = (
     "lightning",
     "keras",
     "trackers",
+    "bench",
 )
 """Plugins of the nabla project in the order in which they are loaded and their detectors judge:
 exact facts before numbers, numbers before statistics. The plugin ``x`` comes from ``nabla-x``."""

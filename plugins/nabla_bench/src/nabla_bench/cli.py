@@ -1,0 +1,144 @@
+"""``nabla bench``: the suites by which nabla measures itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from nabla_core.cli.state import ShellState
+from nabla_core.errors import UsageError
+
+__all__ = ["bench"]
+
+_FORMAT = click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="FMT[=PATH]",
+    help="console or json, repeatable; with =PATH into a file.",
+)
+
+
+@click.group("bench")
+def bench() -> None:
+    """Measure nabla itself: planted bugs that it must find, and what watching costs."""
+
+
+@bench.command("bugbench")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="A bug, a rule, or the beginning of its ID."
+)
+@click.option("--seed", default=0, show_default=True, help="Of the data of every program.")
+@click.option("--list", "as_list", is_flag=True, help="List the planted bugs and run none.")
+@_FORMAT
+@click.pass_obj
+def bugbench(
+    state: ShellState, only: tuple[str, ...], seed: int, as_list: bool, formats: tuple[str, ...]
+) -> int:
+    """Plant bugs in small programs, and see whether nabla finds each and nothing in its twin.
+
+    Every program is run twice: with one fault, and as its healthy twin. Those whose parts of nabla
+    are not installed are not evaluated. Nothing of this folder is read or written.
+
+    Exits with 1 when a bug is missed or named by a wrong rule, when a twin raises an alarm or when
+    a program crashes, and with 4 when nothing was evaluated.
+    """
+    from .bugbench import chosen_bugs, run_bugbench
+    from .bugbench_text import bugbench_text
+
+    if as_list:
+        for bug in chosen_bugs(only):
+            click.echo(f"{bug.rule:<7} {bug.name:<23} {bug.summary}")
+        return state.plugin_exit_code(0)
+    targets = _targets(formats)
+    with _Line() as line:
+        result = run_bugbench(only, seed=seed, progress=lambda bug: line(f"bugbench {bug.name}"))
+    _deliver(targets, result.to_dict(), lambda: bugbench_text(result, state.style()))
+    return state.plugin_exit_code(result.exit_code)
+
+
+@bench.command("overhead")
+@click.option("--workload", multiple=True, metavar="NAME", help="mlp, cnn or transformer.")
+@click.option(
+    "--mode",
+    multiple=True,
+    metavar="NAME",
+    help="light, standard, deep, audit, watch or capture.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="A device of torch, e.g. cuda.")
+@_FORMAT
+@click.pass_obj
+def overhead(
+    state: ShellState,
+    workload: tuple[str, ...],
+    mode: tuple[str, ...],
+    rounds: int,
+    device: str,
+    formats: tuple[str, ...],
+) -> int:
+    """Measure what a watched step costs, in steps of the bare loop beside it.
+
+    Blocks of watched and of bare steps alternate, on one thread; shown are median and quartiles of
+    their ratios. The bare loop is measured against itself, too: what lies within that spread is
+    marked as within the noise. The first steps, in which a loop is got to know, are counted apart.
+
+    Exits with 4 when nothing was measured.
+    """
+    from .overhead import OverheadOptions, run_overhead
+    from .overhead_text import overhead_text
+
+    targets = _targets(formats)
+    options = OverheadOptions(workloads=workload, modes=mode, rounds=rounds, device=device)
+    with _Line() as line:
+        result = run_overhead(options, progress=lambda loop, how: line(f"overhead {loop}: {how}"))
+    _deliver(targets, result.to_dict(), lambda: overhead_text(result, state.style()))
+    return state.plugin_exit_code(result.exit_code)
+
+
+def _targets(formats: tuple[str, ...]) -> list[tuple[str, Path | None]]:
+    from nabla_core.files import check_writable
+
+    targets = []
+    for text in formats or ("console",):
+        name, _, path = text.partition("=")
+        if name not in ("console", "json"):
+            raise UsageError(f"--format {name}: choose console or json")
+        if path:
+            check_writable(Path(path))
+        targets.append((name, Path(path).absolute() if path else None))
+    return targets
+
+
+def _deliver(
+    targets: list[tuple[str, Path | None]], values: dict[str, object], text: Callable[[], str]
+) -> None:
+    from nabla_core.files import write_text
+
+    for name, path in targets:
+        shown = text() if name == "console" else json.dumps(values, indent=2) + "\n"
+        if path is None:
+            click.echo(shown, nl=False)
+        else:
+            write_text(path, click.unstyle(shown))
+
+
+class _Line:
+    """One line on standard error that says what is being done, where a person can see it."""
+
+    def __init__(self) -> None:
+        self._is_shown = not sys.stderr.closed and sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        if self._is_shown:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def __enter__(self) -> _Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self("")
