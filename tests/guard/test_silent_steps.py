@@ -109,6 +109,22 @@ def half_run(optimizer, *, dtype=torch.bfloat16, steps=8, before=lambda step, op
     return [(found.rule, found.step) for found in numeric(monitor)]
 
 
+def test_steps_with_a_closure_are_not_judged():
+    model = mlp(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+
+    def run(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x).float(), y)
+        loss.backward()
+        return loss
+
+    with guard() as monitor:
+        for x, y in batches(8, torch.bfloat16):
+            optimizer.step(lambda x=x, y=y: run(x, y))
+    assert numeric(monitor) == []
+
+
 def sgd(rate):
     return lambda parameters: torch.optim.SGD(parameters, rate)
 

@@ -281,8 +281,8 @@ LOST_UPDATE = Rule(
     "round stochastically.",
     limits="Decided on up to 4096 entries per parameter, in windows of four steps whose learning "
     "rate does not rise: entries that are not zero and have a gradient in each step. Silent below "
-    "90 % of them, for optimizers that hold a float32 copy, and where AUD205 says that nothing at "
-    "all changes.",
+    "90 % of them, for optimizers that hold a float32 copy, for steps with a closure (heard of "
+    "only afterwards), and where AUD205 says that nothing at all changes.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("gradients", "parameters"),

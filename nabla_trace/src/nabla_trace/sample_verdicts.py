@@ -29,6 +29,8 @@ _EQUAL = 1e-4
 _FEWEST = 4
 _LONE = 0.05
 _AGREE = 0.1
+_SIGMA = 1.4826  # of a median deviation in a normal distribution
+_RARE = 3.0
 
 
 def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
@@ -128,7 +130,8 @@ def label_suspects(
     usual = float(agreement.nanmedian())
     if not usual > _AGREE:
         return  # samples of one label do not agree: there is nothing to deviate from
-    bound = options.label_agreement * usual
+    spread = _SIGMA * float((agreement - usual).abs().nanmedian())
+    bound = min(options.label_agreement * usual, usual - _RARE * spread)
     found = (agreement < bound) & (counts >= 3)
     found &= norms > options.label_norm * float(norms.median())
     if losses is not None:

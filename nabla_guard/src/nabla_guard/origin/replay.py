@@ -293,7 +293,7 @@ class _Replay:
     def _outside(self, value: Outside) -> Tensor:
         tensor = value.tensor
         if value.version >= 0 and tensor._version != value.version and not tensor.requires_grad:
-            self.problem("a tensor of the batch was changed in place after it was used")
+            self.problem("a tensor that the step had used was changed in place")
         if value.cut and tensor.grad_fn is not None:
             name = tensor.grad_fn.name()
             self.problem(f"{name} made a tensor outside of modules, where it could not be seen")

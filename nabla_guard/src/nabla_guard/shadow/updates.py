@@ -88,6 +88,9 @@ class UpdateWatch(Watch):
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
         facts = record.facts
+        if facts.closure:
+            self._forget(facts)  # told only after the step: what was there before is gone
+            return
         if self._window is None and facts.steps >= self._due.get(id(record), _FIRST_STEP):
             self._open(record, optimizer)
         if self._window is None or self._window.optimizer is not facts:
@@ -114,6 +117,10 @@ class UpdateWatch(Watch):
         window.steps += 1
         if window.steps == _STEPS:
             self._close(window, optimizer)
+
+    def _forget(self, facts: OptimizerFacts) -> None:
+        if self._window is not None and self._window.optimizer is facts:
+            self.stop()
 
     def _open(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         self._due[id(record)] = record.facts.steps + _EVERY_STEPS

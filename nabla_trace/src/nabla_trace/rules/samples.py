@@ -70,8 +70,8 @@ LABEL_SUSPECT = Rule(
     "first steps on.",
     fix="Look at the named samples first.",
     limits="A suspicion, no verdict: a rare kind of a class looks the same. Needs integer "
-    "labels with at least three samples of the class in the batch, and a gradient above"
-    " the usual length.",
+    "labels with at least three samples of the class in the batch, a gradient above the usual "
+    "length, and an agreement three deviations below that of the batch.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(
