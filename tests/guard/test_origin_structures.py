@@ -1,9 +1,8 @@
 """Births inside models of every structure."""
 
-import inspect
-
 import pytest
 import torch
+from origin_programs import Programs, lines_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,24 +16,7 @@ class Rms(nn.Module):
         return self.scale * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True))
 
 
-PROGRAMS = []
-
-
-def program(rule, phase, op, step, **place):
-    """Note a faulty program; the line to be named ends in ``# born``."""
-
-    def note(function):
-        PROGRAMS.append(
-            pytest.param(function, (rule, phase, op, step, place), id=function.__name__)
-        )
-        return function
-
-    return note
-
-
-def lines_of(function):
-    lines, first = inspect.getsourcelines(function)
-    return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# born")}
+program = PROGRAMS = Programs()
 
 
 def pairs(steps=5, size=8, width=6, classes=3):

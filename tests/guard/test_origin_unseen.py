@@ -1,33 +1,15 @@
 """Births in calls that no mode of torch sees, in rows that become a batch, and behind masks."""
 
-import inspect
-
 import pytest
 import torch
+from origin_programs import Programs, lines_of
 from torch import nn
 from torch.autograd import Function
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-PROGRAMS = []
-
-
-def program(rule, phase, op, step, **place):
-    """Note a faulty program; the line to be named ends in ``# born``."""
-
-    def note(function):
-        PROGRAMS.append(
-            pytest.param(function, (rule, phase, op, step, place), id=function.__name__)
-        )
-        return function
-
-    return note
-
-
-def lines_of(function):
-    lines, first = inspect.getsourcelines(function)
-    return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# born")}
+program = PROGRAMS = Programs()
 
 
 def steps_of(parameters, loss_of, steps=5, lr=1e-2):
