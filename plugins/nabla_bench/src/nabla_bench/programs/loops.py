@@ -63,13 +63,7 @@ def part_left_out(box: Toolbox, fault: bool) -> Issues:
     held = model[2].parameters() if fault else model.parameters()
     optimizer = torch.optim.Adam(held, 1e-2)
 
-    def train() -> None:
-        for x, y in box.batches(24):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-
-    return box.guarded(model, optimizer, train)
+    return _trained(box, model, optimizer)
 
 
 class TwoParts(nn.Module):
@@ -92,13 +86,7 @@ def body_detached(box: Toolbox, fault: bool) -> Issues:
     model = TwoParts(cut=fault)
     optimizer = torch.optim.SGD(model.parameters(), 1e-1)
 
-    def train() -> None:
-        for x, y in box.batches(24):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-
-    return box.guarded(model, optimizer, train)
+    return _trained(box, model, optimizer)
 
 
 def head_replaced_late(box: Toolbox, fault: bool) -> Issues:
@@ -110,13 +98,7 @@ def head_replaced_late(box: Toolbox, fault: bool) -> Issues:
     if fault:
         model[2] = nn.Linear(24, 3)
 
-    def train() -> None:
-        for x, y in box.batches(24):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-
-    return box.guarded(model, optimizer, train)
+    return _trained(box, model, optimizer)
 
 
 def kept_in_eval_mode(box: Toolbox, fault: bool) -> Issues:
@@ -145,13 +127,7 @@ def softmax_before_loss(box: Toolbox, fault: bool) -> Issues:
         model.append(nn.Softmax(-1))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
 
-    def train() -> None:
-        for x, y in box.batches(24):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-
-    return box.guarded(model, optimizer, train)
+    return _trained(box, model, optimizer)
 
 
 def broadcast_target(box: Toolbox, fault: bool) -> Issues:
@@ -184,5 +160,17 @@ def clipped_while_scaled(box: Toolbox, fault: bool) -> Issues:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
+
+    return box.guarded(model, optimizer, train)
+
+
+def _trained(box: Toolbox, model: nn.Module, optimizer: torch.optim.Optimizer) -> Issues:
+    """Train a classifier as one should; return what was said."""
+
+    def train() -> None:
+        for x, y in box.batches(24):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
 
     return box.guarded(model, optimizer, train)
