@@ -276,6 +276,25 @@ def test_a_body_that_is_unfrozen_but_not_added(audited, batches, entropy):
     assert named(audited(program)) == [("AUD201", "high")]
 
 
+@pytest.mark.parametrize("steps", [False, True])
+def test_a_body_that_is_unfrozen_beside_another_optimizer(audited, batches, entropy, steps):
+    """One of an earlier run that is still there, or one that trains a model of its own."""
+
+    def program():
+        model, other = Split(), nn.Linear(6, 3)
+        beside = torch.optim.SGD(other.parameters(), 0.1)
+        optimizer = torch.optim.Adam(model.head.parameters())
+        model.body.requires_grad_(False)
+        for index, batch in enumerate(batches(24)):
+            if index == 12:
+                model.body.requires_grad_(True)
+            train(model, optimizer, [batch], entropy)
+            if steps:
+                train(other, beside, [batch], entropy)
+
+    assert named(audited(program)) == [("AUD201", "high")]
+
+
 @pytest.mark.parametrize(("added", "found"), [(False, [("AUD201", "high")]), (True, [])])
 def test_a_layer_that_grows(audited, batches, entropy, added, found):
     class Trainer:

@@ -166,6 +166,22 @@ def test_the_short_way_leads_to_the_same_verdict(fault, mode, monkeypatch):
 
 
 @pytest.mark.usefixtures("few_rules")
+def test_an_optimizer_of_an_earlier_run_is_not_in_the_way():
+    """It is found, for it may yet step; until it does, the loop is calm without it."""
+    left = Trained()
+    program = Trained()
+    noted = Noted()
+    program.optimizer.register_step_pre_hook(lambda *_: noted.take())
+    with guard(mode="light"):
+        program.run(24)
+        short = noted.put_off
+        left.step()
+        program.step()
+    assert short > 12
+    assert noted.put_off == short
+
+
+@pytest.mark.usefixtures("few_rules")
 def test_a_loss_by_a_function_is_followed_too(monkeypatch):
     short, _ = verdicts("between", "light", F.cross_entropy)
     monkeypatch.setattr(Express, "suits", staticmethod(lambda loop: False))

@@ -79,6 +79,11 @@ class OptimizerRecord:
         """Whether places and exact zeros are worth their cost now."""
         return self.facts.steps < _EARLY_STEPS or self.facts.pending or self.alert
 
+    @property
+    def idle(self) -> bool:
+        """Whether it takes no part in the training so far: one of an earlier run, perhaps."""
+        return not self.facts.steps and not self.facts.calls
+
     def update(self, optimizer: Optimizer, gradients: GradientTable, exact: bool) -> bool:
         """Read the groups again if they hold other parameters than at the last look.
 
@@ -184,8 +189,8 @@ class OptimizerBook:
 
     @property
     def curious(self) -> bool:
-        """Whether any optimizer is worth a close look in its next step."""
-        return any(record.curious for record in self._records.values())
+        """Whether any optimizer that takes part is worth a close look in its next step."""
+        return any(record.curious and not record.idle for record in self._records.values())
 
     def of(self, facts: OptimizerFacts) -> OptimizerRecord | None:
         """Return the record that ``facts`` belong to."""

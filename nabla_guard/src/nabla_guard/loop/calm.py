@@ -126,6 +126,8 @@ class Calm:
         others = [one for one in found if one not in leaders]
         if others:
             self._loop.book.note_writes(others, loss, call, {})
+            if any(found.facts.writes == 1 for found in others):
+                self.attend()  # a parameter joins the training
 
     def cleared(self, owner: Optimizer | Module) -> bool:
         """``zero_grad`` of ``owner`` was called; return whether it is dealt with."""

@@ -180,8 +180,9 @@ class LiveLoop:
         written = self.gradients.written()
         if self.gradients.groups:
             call = Call(kind="write", backward=self._backwards)
+            joined = self.gradients.joined(written)
             self.calm.written(written, call, self._loss(roots))
-            self.watches.backward_ended(roots, self.gradients.joined(written), call)
+            self.watches.backward_ended(roots, joined, call)
             return
         early = (
             written
@@ -207,6 +208,8 @@ class LiveLoop:
             return
         if self.calm.on and self.calm.cleared(owner):
             return
+        if quick is not None:
+            self.calm.attend()  # it follows one optimizer, and this is about something else
         self.gradients.wake()
         parameters = owner.parameters() if isinstance(owner, Module) else parameters_of(owner)
         lost = self.gradients.clear(self.gradients.known(parameters))
@@ -217,6 +220,7 @@ class LiveLoop:
         """See :class:`.listener.Listener`."""
         record = self._optimizer(optimizer)
         self.calm.attend()
+        self.attentive = True
         if record.facts.made_at is None:
             record.facts.made_at = user_place()
 

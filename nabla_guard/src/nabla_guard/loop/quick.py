@@ -82,7 +82,8 @@ class QuickStep:
     def suits(loop: LiveLoop, records: Sequence[OptimizerRecord]) -> bool:
         """Whether nothing asks for more than a quick step can tell."""
         return (
-            len(records) == len(list(loop.book)) == 1
+            len(records) == 1
+            and all(record is records[0] or record.idle for record in loop.book)
             and records[0].small
             and "param_norm" not in loop.wanted
             and {kind for kind, _ in records[0].pattern} <= {"clear", "write"}
