@@ -128,6 +128,22 @@ def an_iterator_in_the_model(log):
     log(next(model.offsets))
 
 
+@program
+def lists_inside_of_containers(log):
+    inside = {}
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    model.seen = {"outputs": [], "nested": [[]]}
+
+    def collect(module, args, output):
+        inside.setdefault("first", []).append(1)
+        model.seen["outputs"].append(1)
+        model.seen["nested"][0].append(1)
+
+    model[0].register_forward_hook(collect)
+    fit(log, model)
+    log(*map(len, (inside["first"], model.seen["outputs"], model.seen["nested"][0])))
+
+
 @pytest.mark.parametrize("run", PROGRAMS)
 def test_what_the_program_reaches_is_put_back(loud_issues_of, run):
     (issue,) = [issue for issue in loud_issues_of(run) if issue.rule.startswith("NUM10")]

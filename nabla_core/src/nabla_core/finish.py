@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from .detector import Finisher, Illustrator
+from .detector import is_finisher, is_illustrator
 from .problem import Problem
 from .provenance import device_name, git_commit, run_versions
 from .redaction import redact
@@ -46,10 +46,11 @@ def build_report(session: Session) -> Report:
 
 def _last_verdicts(session: Session) -> None:
     for detector in session.detectors:
-        if not isinstance(detector, Finisher):
+        found: object = detector
+        if not is_finisher(found):
             continue
         try:
-            for issue in detector.finish():
+            for issue in found.finish():
                 session.add(issue)
         except Exception as error:
             session.retire(detector, error)
@@ -58,10 +59,11 @@ def _last_verdicts(session: Session) -> None:
 def _illustrations(session: Session) -> list[Section]:
     shown: list[Section] = []
     for detector in session.detectors:
-        if not isinstance(detector, Illustrator):
+        found: object = detector
+        if not is_illustrator(found):
             continue
         try:
-            shown += detector.sections()
+            shown += found.sections()
         except Exception as error:
             session.retire(detector, error)
     return shown

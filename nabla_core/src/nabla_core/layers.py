@@ -13,6 +13,8 @@ from .files import read_text
 __all__ = ["Layer", "environment_layer", "file_layer", "find_file", "option_layer"]
 
 _RESERVED = {"NABLA_DISABLE_PLUGINS"}
+_MOST_FILES = 64
+_PARSED: dict[Path, tuple[tuple[int, int, int, int], Mapping[str, object]]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +72,11 @@ def environment_layer(environment: Mapping[str, str], tables: Iterable[str]) -> 
     """Collect ``NABLA_<KEY>`` and ``NABLA_<TABLE>_<KEY>`` variables."""
     values: dict[str, object] = {}
     names = sorted(tables, key=len, reverse=True)
-    for name, text in sorted(environment.items()):
-        if not name.startswith("NABLA_") or name in _RESERVED:
+    ours = sorted(name for name in environment if name.startswith("NABLA_"))
+    for name in ours:
+        if name in _RESERVED:
             continue
+        text = environment[name]
         key = name.removeprefix("NABLA_").lower().replace("_", "-")
         table = next((table for table in names if table and key.startswith(table + "-")), "")
         if table:
@@ -106,6 +110,21 @@ def option_layer(options: Iterable[str], values: Mapping[str, object]) -> Layer:
 
 
 def _table(path: Path) -> Mapping[str, object]:
+    """The settings in a file; parsed anew only when the file has changed, for each session asks."""
+    try:
+        found = path.stat()
+    except OSError:
+        return _parse(path)  # says what is wrong
+    key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    known = _PARSED.get(path)
+    if known is None or known[0] != key:
+        if len(_PARSED) >= _MOST_FILES:
+            _PARSED.clear()
+        known = _PARSED[path] = (key, _parse(path))
+    return known[1]
+
+
+def _parse(path: Path) -> Mapping[str, object]:
     try:
         content = tomllib.loads(read_text(path))
     except InputError as error:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from .allowance import reason_to_allow
-from .detector import Detector, FactSource
+from .detector import Detector, FactSource, is_detector
 from .listeners import Listeners, Observer
 from .problem import Problem
 from .records import Event, StepRecord
@@ -178,7 +178,7 @@ class Session:
             self.use_sinks()
         self.host.call(self, "nabla_session_start", session=self)
         for detector in self.host.collect(self, "nabla_detectors", session=self):
-            if isinstance(detector, Detector):
+            if is_detector(detector):
                 self.add_detector(detector)
             else:
                 self.problem(_no_detector(detector))
@@ -226,10 +226,7 @@ class Session:
         return self._judge(self._turns.of(record))
 
     def passes(self, step: int) -> bool:
-        """Count a step that no detector needs to see; return whether that is so.
-
-        Spares a calm source the making of a record.
-        """
+        """Count a step that no detector needs a record of; return whether that is so."""
         if self._turns.needed:
             return False
         self.last_step = max(self.last_step, step)
@@ -312,12 +309,14 @@ class Session:
 
     def _judge(self, turns: list[Turn]) -> list[Issue]:
         new: list[Issue] = []
+        known = self._turns.detectors
         for detector, record in turns:
-            if detector not in self._turns.detectors:
+            if self._turns.detectors is not known and detector not in self._turns.detectors:
                 continue  # retired in the meantime
             try:
                 for issue in detector.step(record):
-                    self._append(new, self.add(issue))
+                    if (kept := self.add(issue)) is not None:
+                        new.append(kept)
             except Exception as error:
                 self.retire(detector, error)
         return new
@@ -334,11 +333,6 @@ class Session:
     def _allow(self, issue: Issue, reason: str, source: str) -> None:
         if all(entry.issue.fingerprint != issue.fingerprint for entry in self.allowed):
             self.allowed.append(AllowedIssue(issue=issue, reason=reason, source=source))
-
-    @staticmethod
-    def _append(into: list[Issue], issue: Issue | None) -> None:
-        if issue is not None:
-            into.append(issue)
 
 
 def _no_detector(given: object) -> Problem:

@@ -45,7 +45,7 @@ class Turns:
         """Return the turns that a new record makes due."""
         prompt = self._asked()
         if not self.calm:
-            return [*self.due(), *((found, record) for found in prompt)]
+            return self.due() + [(found, record) for found in prompt]
         turns = [(found, record) for found in prompt]
         if self._deferring:
             self._waiting.append(record)
@@ -56,6 +56,8 @@ class Turns:
     def due(self) -> list[Turn]:
         """Return the turns that were put off."""
         waiting, self._waiting = self._waiting, []
+        if not self._deferring:
+            return []
         return [(found, record) for record in waiting for found in self._deferring]
 
     @property
@@ -68,14 +70,14 @@ class Turns:
             self._prompt = None
             return self.detectors
         if self._prompt is None:
-            rest = [found for found in self.detectors if not _is(found, "patient")]
-            self._deferring = tuple(found for found in rest if _is(found, "deferrable"))
+            rest = [found for found in self.detectors if not getattr(found, "patient", False)]
+            self._deferring = tuple([found for found in rest if _is_deferrable(found)])
             self._prompt = tuple(_without(rest, self._deferring))
         return self._prompt
 
 
-def _is(detector: Detector, trait: str) -> bool:
-    return bool(getattr(detector, trait, False))
+def _is_deferrable(detector: Detector) -> bool:
+    return bool(getattr(detector, "deferrable", False))
 
 
 def _without(detectors: Iterable[Detector], others: tuple[Detector, ...]) -> list[Detector]:

@@ -99,6 +99,7 @@ class ParameterFacts:
         nonzero_writes: those after which it was exactly non-zero; only counted in the first steps.
         moved: whether its values differ from those at its first gradient.
         loaded: whether ``load_state_dict`` set it.
+        frozen_first: whether it took no gradients when a root module was first called with it.
         fresh: whether its values look like a fresh random initialisation; ``None`` when not
             examined.
     """
@@ -115,6 +116,7 @@ class ParameterFacts:
     nonzero_writes: int = 0
     moved: bool = False
     loaded: bool = False
+    frozen_first: bool = False
     fresh: bool | None = None
 
     @property

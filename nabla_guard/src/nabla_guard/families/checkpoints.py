@@ -6,8 +6,9 @@ checkpoint only shapes and names are kept, no tensor.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +20,9 @@ from ..facts import Place
 from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .checkpoint_files import FileWeights
 from .checkpoint_parts import PartFacts, compare_part, parts_of
+from .own_states import OwnState, OwnStates
 from .state_dicts import ModuleLoad, NamesBefore
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ __all__ = ["CheckpointFacts", "CheckpointWatch"]
 
 _SETTLED_STEPS = 3
 _MAX_LOADS = 64
+_MAX_FILES = 16
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,6 +66,10 @@ class CheckpointWatch(Watch):
         self.loads: list[ModuleLoad] = []
         self.settled: list[CheckpointFacts] = []
         self._open: list[CheckpointFacts] = []
+        self._files: list[FileWeights] = []
+        self._own = OwnStates()
+        self._repeats: weakref.WeakKeyDictionary[Module, tuple[int, int]]
+        self._repeats = weakref.WeakKeyDictionary()  # of each module: last step and count
 
     @property
     def patient(self) -> frozenset[str]:
@@ -72,6 +80,7 @@ class CheckpointWatch(Watch):
         """Follow files and state dicts."""
         patches.replace(torch, "load", self._wrap_file)
         patches.replace(Module, "load_state_dict", self._wrap_module)
+        patches.replace(Module, "state_dict", self._wrap_state)
         patches.replace(Optimizer, "load_state_dict", self._wrap_kind("optimizer"))
         patches.replace(torch.amp.GradScaler, "load_state_dict", self._wrap_kind("scaler"))
         for owner in _schedulers(LRScheduler):
@@ -116,22 +125,40 @@ class CheckpointWatch(Watch):
             module: Module, state_dict: Mapping[str, object], *args: object, **kwargs: object
         ) -> object:
             before: list[NamesBefore] = []
+            own: list[OwnState] = []
             self.guarded(lambda: before.append(NamesBefore(module)))
+            self.guarded(lambda: own.append(self._own.look(module, state_dict)))
             outcome = original(module, state_dict, *args, **kwargs)
             strict = bool(kwargs.get("strict", args[0] if args else True))
-            if before:
-                self.guarded(lambda: self._module_loaded(module, state_dict, strict, before[0]))
+            if before and own:
+                self.guarded(
+                    lambda: self._module_loaded(
+                        module, state_dict, before[0].compare(module, state_dict, strict), own[0]
+                    )
+                )
             return outcome
 
         return load_state_dict
+
+    def _wrap_state(self, original: Replacement) -> Replacement:
+        def state_dict(module: Module, *args: object, **kwargs: object) -> object:
+            state = original(module, *args, **kwargs)
+            if not args and kwargs.get("destination") is None and isinstance(state, Mapping):
+                self.guarded(lambda: self._own.note(state, self.loop.coming))
+            return state
+
+        return state_dict
 
     # ------------------------------------------------------------------ private
     def _opened(self, content: object) -> None:
         if not isinstance(content, Mapping):
             return
+        place = user_place()
+        if len(self._files) < _MAX_FILES:
+            self._files.append(FileWeights(content, place))
         parts = list(parts_of(content))
         if parts:
-            self._open.append(CheckpointFacts(place=user_place(), parts=parts))
+            self._open.append(CheckpointFacts(place=place, parts=parts))
             self.loop.calm.attend()  # the steps after it are counted
 
     def _restored(self, kind: str) -> None:
@@ -140,12 +167,41 @@ class CheckpointWatch(Watch):
                 part.restored = part.restored or part.kind == kind
 
     def _module_loaded(
-        self, module: Module, state: Mapping[str, object], strict: bool, before: NamesBefore
+        self, module: Module, state: Mapping[str, object], load: ModuleLoad, own: OwnState
     ) -> None:
         for checkpoint in self._open:
             checkpoint.model_restored = True
+        for file in self._files:
+            file.offer(state)
+        if not own.entries:
+            self._own.loaded(module)
+            self._repeats.pop(module, None)
         if len(self.loads) < _MAX_LOADS:
-            self.loads.append(before.compare(module, state, strict))
+            self.loads.append(self._own_load(module, load, own) if own.entries else load)
+
+    def _own_load(self, module: Module, load: ModuleLoad, own: OwnState) -> ModuleLoad:
+        """Complete what is known of a call that was given the module's own tensors."""
+        now, trained = self.loop.coming, self._is_trained(module)
+        last, count = self._repeats.get(module, (now, 0))
+        fresh = own.untouched and trained
+        if fresh and (now > last or not count):
+            self._repeats[module] = (now, count + 1)
+        names = NamesBefore(module)
+        hidden = [names.hidden_in(file.shapes) for file in self._files if not file.taken]
+        kept = None if own.step is None or not trained else now - own.step
+        return replace(
+            load,
+            own=own.entries,
+            overwritten=own.overwritten,
+            kept_steps=0 if own.untouched else kept,  # nothing was to be restored
+            repeats=count + 1 if fresh and now > last else 0,
+            hidden=next(filter(None, hidden), ()),
+        )
+
+    def _is_trained(self, module: Module) -> bool:
+        """Whether an optimizer holds its parameters: only then they change between two steps."""
+        known = self.loop.gradients.known(module.parameters())
+        return any(record.facts.optimizers for record in known)
 
 
 def _schedulers(owner: type[LRScheduler]) -> Iterator[type[LRScheduler]]:

@@ -19,6 +19,8 @@ from ..taps.place import user_place
 from .scaling import ScalerWatch
 
 if TYPE_CHECKING:
+    from ..loop.book import OptimizerRecord
+    from ..loop.gradients import GradientRecord
     from ..loop.live import LiveLoop
 
 __all__ = ["ClipFacts", "ClipWatch"]
@@ -38,6 +40,7 @@ class ClipFacts:
         limit: the norm or value it clips to.
         scale: the loss scale that its gradients were still multiplied by; 1 for none.
         written: gradients that backward passes have written and nobody cleared.
+        used: gradients that the last step had already used, of a call that was given no other.
     """
 
     place: Place | None
@@ -47,6 +50,7 @@ class ClipFacts:
     limit: float
     scale: float = 1.0
     written: int = 0
+    used: int = 0
 
 
 class ClipWatch(Watch):
@@ -56,6 +60,8 @@ class ClipWatch(Watch):
         calls: number of calls since the last step.
         ever: whether there was any call.
         suspects: those that clipped nothing, or gradients that were still scaled.
+        idle: the last call that found no gradient which a step will use.
+        useful: number of calls that found one.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
@@ -63,6 +69,9 @@ class ClipWatch(Watch):
         self.calls = 0
         self.ever = False
         self.suspects: list[ClipFacts] = []
+        self.idle: ClipFacts | None = None
+        self.useful = 0
+        self._idle_records: list[GradientRecord] = []
         self._scaler = loop.watches.gather(ScalerWatch)
         self._given: int | None = None
 
@@ -78,9 +87,15 @@ class ClipWatch(Watch):
         patches.replace(clip_grad, "clip_grad_value_", self._wrap_value)
         patches.replace(torch.nn.utils, "clip_grad_value_", self._wrap_value)
 
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """See :class:`.watch.Watch`."""
+        if self.idle is not None and not any(found.wrote for found in self._idle_records):
+            self.idle = None  # a part that takes no part: there was never anything to clip
+
     def step_ended(self, record: object, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
-        self.calls = 0
+        self.calls = self.useful = 0
+        self.idle, self._idle_records = None, []
         if self.suspects:
             self.suspects = []
 
@@ -126,9 +141,10 @@ class ClipWatch(Watch):
             self.loop.calm.attend()
         if len(self.suspects) >= _MAX_CALLS or math.isinf(limit):
             return  # an infinite limit only measures
+        self._note_use(function, given, limit)
         if not count:
-            written = sum(record.live for record in self.loop.gradients)
-            if written:
+            written = 0 if given else sum(record.live for record in self.loop.gradients)
+            if written:  # a part that takes no part may be clipped for nothing
                 self._suspect(function, None, count, limit, 1.0, written)
             return
         if not self._scaler.ever:
@@ -136,6 +152,23 @@ class ClipWatch(Watch):
         for facts in _owners(self, given):
             if self._scaler.facts_still_scaled(facts):
                 self._suspect(function, facts, count, limit, self._scaler.scale, count)
+
+    def _note_use(self, function: str, given: list[object], limit: float) -> None:
+        """Tell a call that no step can feel: behind the step, or before backward."""
+        tensors = [found for found in given if isinstance(found, Tensor)]
+        known = [] if self.loop.calm.on else self.loop.gradients.known(tensors)
+        if not known or len(known) < len(tensors) or not all(map(_is_idle, known)):
+            self.useful += 1
+            return
+        self._idle_records = known
+        self.idle = ClipFacts(
+            place=user_place(),
+            function=function,
+            optimizer=None,
+            gradients=sum(map(_has_gradient, tensors)),
+            limit=limit,
+            used=sum(record.live and record.grad is not None for record in known),
+        )
 
     def _suspect(
         self,
@@ -163,6 +196,18 @@ def _listed(given: object) -> list[object]:
     if isinstance(given, Iterable) and not isinstance(given, Tensor):
         return list(given)
     return [given]
+
+
+def _is_idle(record: GradientRecord) -> bool:
+    """Whether there is no gradient that backward wrote, nobody cleared and no step has used."""
+    parameter = record.ref()
+    grad = None if parameter is None else parameter.grad
+    if grad is None:
+        return True
+    untouched = (
+        record.grad is not None and record.grad() is grad and record.version == grad._version
+    )
+    return untouched and (not record.live or record.used == grad._version)
 
 
 def _has_gradient(found: object) -> bool:

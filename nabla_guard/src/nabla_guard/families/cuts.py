@@ -58,6 +58,8 @@ _Trace = dict[int, Cut | None]
 class CutWatch(Watch):
     """Follows, in the third step of an optimizer, its parameters that have no gradient so far."""
 
+    follows = True
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self._mode: _CutMode | None = None

@@ -1,4 +1,4 @@
-"""Calls of root modules without gradients while they are in training mode, with different data."""
+"""Calls of root modules without gradients in which dropout is active, with different data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from ..facts import ModuleFacts, Place
 from ..loop.exact import sample_of, tensors_in
 from ..loop.watch import Watch
+from ..taps.patching import Patches
 from ..taps.place import user_place
+from .always_on import AlwaysOn, Drop
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -33,7 +35,8 @@ _DRAWS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFacts:
-    """Calls without gradients in training mode, between two calls with gradients.
+    """Calls without gradients in training mode, or with a dropout that the evaluation mode does not
+    reach, between two calls with gradients.
 
     Attributes:
         module: the root module.
@@ -42,6 +45,7 @@ class EvaluationFacts:
         repeated: whether a batch was given twice in a row, or each of them at least three times, as
             for the spread of stochastic predictions.
         place: where it was called.
+        drop: the dropout that was active although the module was in evaluation mode.
     """
 
     module: ModuleFacts
@@ -49,6 +53,7 @@ class EvaluationFacts:
     usual: bool
     repeated: bool
     place: Place | None
+    drop: Drop | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ class _Pending:
 
     root: RootRecord
     place: Place | None
+    drop: Drop | None = None
     batches: Counter[bytes] = field(default_factory=Counter)
     last: bytes | None = None
     calls: int = 0
@@ -88,11 +94,16 @@ class EvaluationWatch(Watch):
         self._without: Counter[int] = Counter()  # steps without such a call
         self._trained: set[int] = set()
         self._sampled: set[int] = set()
+        self._drops = AlwaysOn(self)
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
         return frozenset({"forward_ended", "step_ended"})
+
+    def start(self, patches: Patches) -> None:
+        """See :class:`.watch.Watch`."""
+        self._drops.start(patches)
 
     def stop(self) -> None:
         """The last evaluation is complete."""
@@ -120,17 +131,22 @@ class EvaluationWatch(Watch):
             if key in self._pending:
                 self._complete(key)
             return
-        if not module.training:
+        drop = self._drops.take()
+        found = self._pending.get(key)
+        if not module.training and (drop is None or (found is not None and found.drop is None)):
             self._pending.pop(key, None)
             return
-        if not root.facts.mode_dependent or not root.facts.ever_trained or _recalibrates(module):
+        if not root.facts.ever_trained or not (drop or self._is_active(root, module)):
             return
         self._sampled.add(key)
-        found = self._pending.get(key)
         if found is None:
-            found = self._pending[key] = _Pending(root, user_place())
+            place, unreached = user_place(), None if module.training else drop
+            found = self._pending[key] = _Pending(root, place, unreached)
         if found.calls < _MAX_CALLS:
             found.add(_fingerprint(args, kwargs))
+
+    def _is_active(self, root: RootRecord, module: Module) -> bool:
+        return bool(root.facts.mode_dependent) and not _recalibrates(module)
 
     def _complete(self, key: int) -> None:
         found = self._pending.pop(key, None)
@@ -142,6 +158,7 @@ class EvaluationWatch(Watch):
                     usual=self._without[key] < _WITHOUT,
                     repeated=found.repeated,
                     place=found.place,
+                    drop=found.drop,
                 )
             )
 

@@ -30,6 +30,7 @@ _MAX_KNOWN = 5_000
 _NEAR = 24
 _REPEATS = 3
 _PATIENCE = 64
+_STEPS = frozenset({"step_ended"})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -70,13 +71,12 @@ class LabelWatch(Watch):
         self._rows: Tensor | None = None
         self._idle = 0
         self._looks = 0
-        self._stepped = False
 
     @property
     def patient(self) -> frozenset[str]:
         """After many looks now and then is enough, and again each step after a resume."""
         busy = self.facts.since is not None and self.facts.batches <= _REPEATS
-        return EVERY_EVENT if self._looks > _PATIENCE and not busy else frozenset()
+        return EVERY_EVENT if self._looks > _PATIENCE and not busy else _STEPS
 
     @property
     def _asleep(self) -> bool:
@@ -94,10 +94,12 @@ class LabelWatch(Watch):
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> None:
-        """Keep the input of the root that was called last."""
+        """Keep the input of the model that was called last; a loss module is none."""
+        if not root.facts.parameters:
+            return
         given = args[0] if args else None
         usable = isinstance(given, Tensor) and given.device.type == "cpu" and given.dim() > 0
-        self._rows = given.detach() if usable and isinstance(given, Tensor) else None
+        self._rows = given if usable and isinstance(given, Tensor) else None
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Compare labels with what they were."""
@@ -110,33 +112,33 @@ class LabelWatch(Watch):
         labels = _labels_near(roots[0].grad_fn)
         if labels is None or labels.dim() != 1 or labels.shape[0] != rows.shape[0]:
             return
-        self._compare(_keys(rows), labels[:_ROWS].tolist())
+        keys = _keys(rows)
+        if keys:
+            self._compare(keys, labels[:_ROWS].tolist())
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
-        """Count the step."""
-        self._stepped = True
+        """Let go of the batch."""
         self._rows = None
 
     def _compare(self, keys: list[bytes], labels: list[int]) -> None:
         self._looks += 1
         agreed = clashed = 0
+        known, facts = self._labels, self.facts
+        counting = facts.since is None
         for key, label in zip(keys, labels, strict=True):
-            known, times = self._labels.get(key, (label, 0))
-            if known == label:
+            before, times = known.get(key, (label, 0))
+            if before == label:
                 agreed += times >= _REPEATS
-                self._count(key, label, times)
+                if times or len(known) < _MAX_KNOWN:
+                    known[key] = (label, times + 1)
+                    facts.known += counting and times + 1 == _REPEATS
             elif times >= _REPEATS:
                 clashed += 1
             else:
-                self.facts.is_function = False
+                facts.is_function = False
                 return
         self._idle = 0 if agreed or clashed else self._idle + 1
         self._decide(agreed, clashed)
-
-    def _count(self, key: bytes, label: int, times: int) -> None:
-        if times or len(self._labels) < _MAX_KNOWN:
-            self._labels[key] = (label, times + 1)
-            self.facts.known += self.facts.since is None and times + 1 == _REPEATS
 
     def _decide(self, agreed: int, clashed: int) -> None:
         facts = self.facts
@@ -148,7 +150,7 @@ class LabelWatch(Watch):
                 facts.is_function = False
                 return
             self.loop.calm.attend()
-            facts.since = self.loop.index + 1 if self._stepped else 0
+            facts.since = self.loop.coming
         if agreed or clashed:
             facts.batches += 1
             facts.changed += most
@@ -157,19 +159,28 @@ class LabelWatch(Watch):
 
 
 def _keys(rows: Tensor) -> list[bytes]:
-    flat = rows[:_ROWS].reshape(min(_ROWS, rows.shape[0]), -1)
+    """A sample of each of the first rows, as the bytes that it is made of."""
+    count = min(_ROWS, rows.shape[0])
+    flat = rows[:_ROWS].detach().reshape(count, -1)
     stride = max(1, flat.shape[1] // _ROW_ELEMENTS)
     chosen = flat[:, ::stride][:, :_ROW_ELEMENTS].contiguous()
     if not chosen.numel():
         return []
     whole = chosen.view(torch.uint8) if chosen.dtype != torch.bool else chosen.to(torch.uint8)
-    return [bytes(row) for row in whole.tolist()]
+    try:
+        sample = whole.numpy().tobytes()
+    except RuntimeError:  # torch works without numpy, too
+        sample = bytes(whole.flatten().tolist())
+    length = len(sample) // count
+    return [sample[start : start + length] for start in range(0, len(sample), length)]
 
 
 def _labels_near(top: Node | None) -> Tensor | None:
     """Class labels of the loss close to the root of a backward pass."""
     if top is None:
         return None
+    if name_of(top) == "NllLoss":  # nothing but a plain cross entropy, as in most programs
+        return saved_tensor(top, "target")
     for count, node in enumerate(nodes_from([top])):
         if name_of(node) == "NllLoss":
             return saved_tensor(node, "target")

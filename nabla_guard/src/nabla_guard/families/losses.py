@@ -28,6 +28,7 @@ from .graph import (
     shape_of,
     skip,
 )
+from .outer_products import OuterProduct, outer_products
 from .saved_hooks import SavedHooksWatch
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class LossInput:
 
     Attributes:
         loss: name of the operator, e.g. ``"NllLoss"``; ``"Sub"`` for a difference by hand,
+            ``"Mul"`` for a product that is averaged whole,
             ``"Pick"`` for a likelihood by hand, ``"KlDiv"`` for a call of ``kl_div``.
         feeders: what made its input, nearest first, at most three.
         shape: shape at which it compares.
@@ -169,6 +171,8 @@ class LossWatch(Watch):
             name = name_of(node)
             if name in _LOSSES or name in _LIKELIHOODS:
                 self.facts.seen.extend(self._inputs(node, name, place))
+        if not self._hooks.hooked:
+            self.facts.seen.extend(_outer(found, place) for found in outer_products(tops))
         if any(name_of(node) in FLAT for node in nodes):
             self.facts.flat = list(self._behind_flat(tops, nodes))
 
@@ -227,6 +231,12 @@ class LossWatch(Watch):
             place=place,
         )
         yield found if self._hooks.hooked else _with_targets(found, node)
+
+
+def _outer(found: OuterProduct, place: Place | None) -> LossInput:
+    return LossInput(
+        loss="Mul", shape=found.shape, given=found.given, target=found.other, place=place
+    )
 
 
 def _picked(node: Node, first: Node, place: Place | None) -> Iterator[LossInput]:

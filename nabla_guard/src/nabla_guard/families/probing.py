@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import dis
+import functools
 import io
 import random
 import sys
 from collections.abc import Iterator
+from types import CodeType
 
 import torch
 from torch.nn import Module
@@ -76,8 +78,11 @@ def unnoticed() -> Iterator[None]:
 
 def _writes_outside(kind: type[Module]) -> bool:
     code = getattr(kind.forward, "__code__", None)
-    if code is None:
-        return False
+    return code is not None and _code_writes_outside(code)
+
+
+@functools.lru_cache(maxsize=256)
+def _code_writes_outside(code: CodeType) -> bool:
     return any(
         step.opname in _WRITES_GLOBAL
         or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars)  # else its own

@@ -33,6 +33,7 @@ class ReachWatch(Watch):
     """Walks the graphs of the first backward passes and of the first steps of each optimizer.
 
     Attributes:
+        passes: backward passes so far; counted up to the first few.
         newcomers: parameters of no optimizer whose first gradient was seen, until a detector takes
             them away.
     """
@@ -42,14 +43,14 @@ class ReachWatch(Watch):
         self.newcomers: list[ParameterFacts] = []
         self._reached: set[int] = set()
         self._given: set[int] = set()
-        self._passes = 0
+        self.passes = 0
         self._read_at = 0
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
         done = {"step_started", "backward_ended", "forward_ended"}
-        return frozenset(done | {"backward_started"} if self._passes >= _EARLY_PASSES else done)
+        return frozenset(done | {"backward_started"} if self.passes >= _EARLY_PASSES else done)
 
     def reached(self, parameter: ParameterFacts) -> bool:
         """Whether a graph that was walked leads to ``parameter``."""
@@ -96,9 +97,9 @@ class ReachWatch(Watch):
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.watch.Watch`."""
-        if self._passes >= _EARLY_PASSES and not self.loop.book.curious:
+        if self.passes >= _EARLY_PASSES and not self.loop.book.curious:
             return
-        self._passes += 1
+        self.passes += 1
         tops = [root.grad_fn for root in roots if root.grad_fn is not None]
         for node in nodes_from(tops):
             leaf = leaf_of(node)

@@ -74,17 +74,16 @@ class RecomputationWatch(Watch):
         self._runs: dict[int, list[_Run]] = {}
         self._inside = _Inside()
         self._own = Patches()
-        self._steps = 0
+        self._until: int | None = None  # where nothing is recomputed before this step, stop
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
-        done = self._steps >= _PATIENCE_STEPS and not self._known
-        return EVERY_EVENT if done else frozenset()
+        return frozenset() if self.modules else EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """Follow calls of modules, unless enough was seen."""
-        if self._steps < _PATIENCE_STEPS or self._known:
+        if self._until is None or self.loop.index + 1 < self._until or self.modules:
             self._own.replace(Module, "__call__", self._wrap)
 
     def stop(self) -> None:
@@ -95,15 +94,17 @@ class RecomputationWatch(Watch):
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Forget the step's first runs; where nothing is recomputed, stop looking."""
         self._runs.clear()
-        self._steps += 1
-        if self._steps == _PATIENCE_STEPS and not self._known:
+        index = self.loop.index
+        if self._until is None:
+            self._until = index + _PATIENCE_STEPS
+        if index + 1 >= self._until and not self.modules:
             self.stop()
 
     def _wrap(self, original: Replacement) -> Replacement:
-        is_compiling = torch.compiler.is_compiling
+        is_compiling, modules = torch.compiler.is_compiling, self.modules
 
         def call(module: Module, *args: object, **kwargs: object) -> object:
-            if is_compiling() or not self.watches:
+            if is_compiling() or not (modules or in_backward()) or not self.watches:
                 return original(module, *args, **kwargs)
             self._enter(module)
             try:

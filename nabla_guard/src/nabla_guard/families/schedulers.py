@@ -16,6 +16,7 @@ from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
 
 if TYPE_CHECKING:
+    from ..loop.book import OptimizerRecord
     from ..loop.live import LiveLoop
 
 __all__ = ["SchedulerFacts", "SchedulerWatch"]
@@ -43,6 +44,9 @@ class SchedulerFacts:
         rate: learning rate of the first group after the last call; ``None`` when not readable.
         lowest_rate: smallest such rate so far.
         epochal: whether it was ever called with an explicit epoch.
+        rival: while its own optimizer has never stepped: another one that has, on parameters of
+            its own optimizer.
+        rival_steps: steps of the rival between calls of the scheduler.
     """
 
     name: str
@@ -59,6 +63,8 @@ class SchedulerFacts:
     rate: float | None = None
     lowest_rate: float | None = None
     epochal: bool = False
+    rival: OptimizerFacts | None = None
+    rival_steps: int = 0
 
 
 class SchedulerWatch(Watch):
@@ -89,14 +95,16 @@ class SchedulerWatch(Watch):
         """Return the schedulers of an optimizer that were stepped at least once."""
         return [facts for facts in self.schedulers.values() if facts.optimizer is optimizer]
 
-    def step_ended(self, record: object, optimizer: Optimizer) -> None:
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
-        stepped = getattr(record, "facts", None)
+        stepped = record.facts
         for facts in self.schedulers.values():
             if facts.optimizer is stepped:
                 facts.window = 0
                 facts.late_steps += 1
                 facts.steps += 1
+            elif facts.rival is stepped or not facts.optimizer.steps:
+                self._note_rival(facts, stepped, optimizer)
 
     # ------------------------------------------------------------------ private
     def _wrap_class(self, kind: object) -> None:
@@ -135,6 +143,21 @@ class SchedulerWatch(Watch):
             return outcome
 
         return step
+
+    def _note_rival(
+        self, facts: SchedulerFacts, stepped: OptimizerFacts, optimizer: Optimizer
+    ) -> None:
+        """Note that another optimizer stepped what the scheduler's own one never stepped."""
+        record = self.loop.book.of(facts.optimizer)
+        own = None if record is None else record.ref()
+        if own is None or facts.optimizer.steps or _is_one(own, optimizer):
+            facts.rival = None
+            return
+        theirs = {id(parameter) for parameter in stepped.parameters}
+        if any(id(parameter) in theirs for parameter in facts.optimizer.parameters):
+            facts.rival_steps += facts.window > 0
+            facts.rival = stepped
+            facts.window = 0
 
     def _note(self, scheduler: LRScheduler, given: bool) -> None:
         facts = self._facts(scheduler)
@@ -188,6 +211,13 @@ def _horizon(scheduler: LRScheduler) -> tuple[str, int]:
         if isinstance(value, (int, float)) and value > 0:
             return name, int(value)
     return "", 0
+
+
+def _is_one(own: Optimizer, other: Optimizer) -> bool:
+    """Whether two optimizers are one: a wrapper and what it wraps."""
+    groups = {id(group) for group in own.param_groups}
+    shares = any(id(group) in groups for group in other.param_groups)
+    return shares or own in vars(other).values() or other in vars(own).values()
 
 
 def _rate(optimizer: Optimizer) -> float | None:

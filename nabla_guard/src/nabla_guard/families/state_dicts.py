@@ -33,6 +33,13 @@ class ModuleLoad:
             state dict.
         split: pairs of names that share memory in the state dict and are two parameters of the
             module.
+        own: entries that are the module's own memory, if all of them are; loading is no copy then.
+        kept_steps: of such a state dict: steps between ``state_dict()`` and this call in which its
+            tensors were written; ``None`` when it was not seen to be taken.
+        overwritten: whether the module was given another state dict since that one was taken.
+        repeats: how often in a row the module was given its own untouched state, with steps of its
+            optimizer in between.
+        hidden: names in a file that nobody has used, which are the module's but for a prefix.
         place: where it was called.
     """
 
@@ -46,6 +53,11 @@ class ModuleLoad:
     untied: tuple[tuple[str, str], ...] = ()
     conflicting: tuple[tuple[str, str], ...] = ()
     split: tuple[tuple[str, str], ...] = ()
+    own: int = 0
+    kept_steps: int | None = None
+    overwritten: bool = False
+    repeats: int = 0
+    hidden: tuple[tuple[str, str], ...] = ()
     place: Place | None = None
 
 
@@ -71,15 +83,20 @@ class NamesBefore:
             wanted=len(self.shapes),
             applied=sum(name in state for name in self.shapes),
             missing=missing,
-            renamed=tuple(self._renamed(missing, state)),
+            renamed=tuple(self._renamed(missing, _shapes(state))),
             untied=tuple(pair for pair in self.tied if pair not in now),
             conflicting=tuple(pair for pair in self.tied if _differ(state, pair)),
             split=tuple(self._split(module, state)),
             place=user_place(),
         )
 
+    def hidden_in(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, str], ...]:
+        """Pair all names with those of a file, if it has each of them but for a prefix."""
+        pairs = tuple(self._renamed(tuple(self.shapes), shapes))
+        return pairs if len(pairs) == len(self.shapes) else ()
+
     def _renamed(
-        self, missing: tuple[str, ...], state: Mapping[str, object]
+        self, missing: tuple[str, ...], state: Mapping[str, tuple[int, ...] | None]
     ) -> Iterator[tuple[str, str]]:
         """Pair missing names with unused ones that have one prefix more or less."""
         unused = {name: None for name in state if name not in self.shapes}
@@ -92,7 +109,7 @@ class NamesBefore:
             parts = name.split(".")
             shorter = (".".join(parts[start:]) for start in range(1, len(parts)))
             found = by_end.get(name) or next((end for end in shorter if end in unused), None)
-            if found is not None and _shape(state[found]) == self.shapes[name]:
+            if found is not None and state[found] == self.shapes[name]:
                 yield name, found
 
     def _split(self, module: Module, state: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -122,5 +139,8 @@ def _differ(state: Mapping[str, object], pair: tuple[str, str]) -> bool:
     return one.shape != other.shape or not torch.equal(one, other.to(one.device))
 
 
-def _shape(value: object) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, Tensor) else None
+def _shapes(state: Mapping[str, object]) -> dict[str, tuple[int, ...] | None]:
+    return {
+        name: tuple(value.shape) if isinstance(value, Tensor) else None
+        for name, value in state.items()
+    }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadTerm", "TermWatch"]
 
 _STEPS = 3
+_MAX_OPTIMIZERS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,24 +47,32 @@ class DeadTerm:
 
 
 class TermWatch(Watch):
-    """Follows values in the three steps after the first one.
+    """Follows values in the three steps after the first one; in more with several optimizers.
 
     Attributes:
         dead: addends without gradient of the backward passes since the last step.
         steps: steps that were followed so far.
     """
 
+    follows = True
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.dead: list[DeadTerm] = []
         self.steps = 0
+        self._stepped: set[int] = set()
         self._trace: ValueTrace | None = None
         self._unsuitable = False
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
-        return EVERY_EVENT if self._trace is None and self.steps >= _STEPS else frozenset()
+        return EVERY_EVENT if self._trace is None and self._is_done else frozenset()
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether enough steps were followed: three, and as many for each optimizer in turn."""
+        return self.steps >= _STEPS * max(1, min(len(self._stepped), _MAX_OPTIMIZERS))
 
     def stop(self) -> None:
         """Stop following and let go of every tensor."""
@@ -102,7 +111,9 @@ class TermWatch(Watch):
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Follow the next step, unless enough were."""
         self.dead = []
-        if self._trace is not None or self.steps >= _STEPS or self._unsuitable:
+        if self.steps <= _STEPS:
+            self._stepped.add(id(record))
+        if self._trace is not None or self._is_done or self._unsuitable:
             return
         if torch._C._len_torch_function_stack():
             return  # leaving somebody else's mode before ours would take ours away
@@ -133,8 +144,12 @@ def _dead_terms(trace: ValueTrace, root: Tensor, held: set[int]) -> Iterator[Dea
     live = {cut.serial for term in terms if term.requires_grad for cut in trace.cuts_of(term)}
     for term in terms:
         cuts = trace.cuts_of(term)
-        if term.requires_grad or trace.is_copy(term) or any(cut.serial in live for cut in cuts):
+        if term.requires_grad or trace.is_copy(term):
             continue
+        if any(cut.serial in live for cut in cuts):
+            # a detached value that also feeds a live term is meant; a derivative that nothing can
+            # flow through (autograd.grad without create_graph) is not, whatever it was taken at
+            cuts = tuple(cut for cut in cuts if cut.kind == "grad" and cut.serial not in live)
         own = [cut for cut in cuts if cut.parameters & held]
         if own:
             reached: set[int] = set()

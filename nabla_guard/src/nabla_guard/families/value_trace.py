@@ -8,9 +8,11 @@ outputs of a custom ``autograd.Function`` are not followed.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -35,6 +37,9 @@ _COPIES = frozenset({"detach", "detach_", "__get__"})
 _MAX_CUTS = 64
 _DEPTH = 3
 _TERM_DEPTH = 12
+_LOOKS = "nabla_guard.loop."
+_CONTAINERS = (tuple, list, Mapping)
+_HOLDERS = (Tensor, *_CONTAINERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +95,8 @@ class ValueTrace(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        outcome = func(*args, **(kwargs or {}))
-        if not self._broken:
+        outcome = func(*args, **kwargs) if kwargs else func(*args)
+        if not self._broken and _may_hold(outcome) and not _is_a_look(sys._getframe(1)):
             try:
                 self._see(func, args, kwargs or {}, outcome)
             except Exception as error:
@@ -145,13 +150,13 @@ class ValueTrace(TorchFunctionMode):
         kwargs: Mapping[str, object],
         outcome: object,
     ) -> None:
-        outputs = list(_tensors(outcome))
+        outputs = _tensors(outcome)
         if not outputs:
             return
         name = getattr(func, "__name__", "")
         if name.endswith("_like") or name.startswith("new_"):
             return  # the shape of a value is not the value
-        inputs = [*_tensors(args), *_tensors(kwargs)]
+        inputs = _tensors(args) + _tensors(kwargs) if kwargs else _tensors(args)
         traces = [self._trace(tensor) for tensor in inputs]
         parameters = frozenset().union(*[trace.parameters for trace in traces])
         cuts = {cut.serial: cut for trace in traces for cut in trace.cuts}
@@ -197,12 +202,31 @@ def _leaves_graph(output: Tensor) -> bool:
     return output.is_floating_point() and not output.requires_grad
 
 
-def _tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
+def _is_a_look(caller: FrameType) -> bool:
+    """Whether a call is made by what looks at the loop: a third of all in a followed step."""
+    name = caller.f_globals.get("__name__")
+    return type(name) is str and name.startswith(_LOOKS)
+
+
+def _may_hold(outcome: object) -> bool:
+    """Whether an outcome is or may contain a tensor: most calls in a step ask for a property."""
+    return isinstance(outcome, _HOLDERS) and type(outcome) is not torch.Size
+
+
+def _tensors(value: object) -> list[Tensor]:
+    """Return the tensors in nested lists, tuples and mappings, in order."""
     if isinstance(value, Tensor):
-        yield value
-    elif depth < _DEPTH and isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item, depth + 1)
-    elif depth < _DEPTH and isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item, depth + 1)
+        return [value]
+    found: list[Tensor] = []
+    _collect(value, found, 0)
+    return found
+
+
+def _collect(value: object, found: list[Tensor], depth: int) -> None:
+    if depth == _DEPTH or not isinstance(value, _CONTAINERS):
+        return
+    for item in value.values() if isinstance(value, Mapping) else value:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, _CONTAINERS):
+            _collect(item, found, depth + 1)

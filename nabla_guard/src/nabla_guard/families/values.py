@@ -126,10 +126,12 @@ class ValueWatch(Watch):
         facts = record.facts
         if self._globs:
             self._check_frozen()
-        if not record.judged or facts.closure:
+        if not record.judged:
             return
         if id(facts) in self._kept and (facts.steps < _OFTEN or facts.steps % _OFTEN == 0):
             self._compare(facts)
+        if facts.closure:
+            return
         if facts.steps and facts.steps < _SETTLED + 1:
             self._note_edits(record)
         looks = self._looks.get(id(facts))

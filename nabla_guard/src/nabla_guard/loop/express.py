@@ -83,6 +83,8 @@ class Express:
     """
 
     __slots__ = (
+        "_heard_calls",
+        "_heard_passes",
         "_here",
         "_keeper",
         "_kept",
@@ -102,16 +104,17 @@ class Express:
         self._kept = INSTRUMENT.keeper.kept
         self._here = loop.layers.gatherer()
         self._put_off = loop.pending.traffic.put_off
+        self._heard_calls = loop.watches.listens("forward_ended")
+        self._heard_passes = loop.watches.listens("backward_started")
         self._stops: dict[int, _Stop] = {}
         self._running: Running | None = None
 
     @staticmethod
     def suits(loop: LiveLoop) -> bool:
-        """Whether the doors have nobody to tell but this loop, and it nobody inside."""
-        unheard = not loop.watches.listens("forward_ended", "backward_started")
+        """Whether the doors have nobody to tell but this loop, and nobody looks closely."""
         alone = INSTRUMENT.has_only(loop) and INSTRUMENT.keeper.enabled
         open_wide = loop.layers.unasked and not loop.layers.whole
-        return unheard and alone and open_wide and not loop.attentive
+        return alone and open_wide and not loop.attentive
 
     # ------------------------------------------------------------------ the doors
     def call(
@@ -143,6 +146,8 @@ class Express:
                 kept.later.append(note)
                 if stop.root is not None:
                     self._put_off(stop.root, args, _NOTHING, note.output)
+                    if self._heard_calls:
+                        self._loop.watches.called(stop.root, module, args, note.output)
                 elif stop.told:
                     self._tell(module, args, note.output)
             self._listen()
@@ -177,6 +182,8 @@ class Express:
         if kept.region is _LOSS:
             kept.end_region(_UPDATE)
         try:
+            if self._heard_passes:
+                self._loop.watches.backward_started(roots)
             gradients = original(roots, *args, **kwargs)
             self._written(roots)
         finally:

@@ -114,7 +114,6 @@ class LiveLoop:
             if self.session.selects(rule)
             for need in rule.needs
         )
-        self.explainer.arm(self.session)
         self.watches.start()
         self.calm.interrupt()  # entered again, a loop goes on as before if nothing has changed
         self.gradients.resume()
@@ -123,6 +122,7 @@ class LiveLoop:
             self._optimizer(optimizer)
         if not chosen:
             self.book.search(self.scope.has_optimizer)
+        self.explainer.arm(self.session)  # last: until then nothing but our own calls are made
 
     def close(self) -> None:
         """Look at what the last step left behind, and let go of the user's tensors."""

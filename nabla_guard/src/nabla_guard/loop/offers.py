@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 __all__ = ["FACTS", "offered"]
@@ -66,6 +67,11 @@ def offered(missing: Iterable[str], *, layers: bool = False, shadow: bool = True
         layers: whether the loop looks at leaf modules, which it does not in light mode.
         shadow: whether steps may be executed again in float64, which they are not in light mode.
     """
+    return _offered(tuple(missing), layers, shadow)
+
+
+@functools.lru_cache(maxsize=16)
+def _offered(missing: tuple[str, ...], layers: bool, shadow: bool) -> frozenset[str]:
     lost: set[str] = set()
     for name in missing:
         lost |= _RESTS_ON.get(name, set())

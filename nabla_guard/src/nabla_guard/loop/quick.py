@@ -158,6 +158,14 @@ class QuickStep:
             loop.closing.note(signals)
         return True
 
+    def note_calls(self) -> None:
+        """Note what happened to the gradients: somebody asks for it, or the step is different."""
+        calls = self._record.facts.calls
+        for entry in self._log:
+            kind: CallKind = "write" if entry else "clear"
+            calls.append(Call(kind=kind, parameters=self._count, backward=entry))
+        self._log.clear()
+
     def count_calls(self) -> None:
         """Count the calls of roots: somebody asks for them, or the step is different."""
         for root in self._loop.pending.traffic.uncounted():
@@ -175,6 +183,8 @@ class QuickStep:
         group.steps += 1
         record.facts.steps += 1
         record.index = index
+        if record.facts.calls:
+            record.facts.calls.clear()
         self._log.clear()
         self._kinds.clear()
         self._losses.clear()
@@ -182,13 +192,9 @@ class QuickStep:
 
     def give_up(self) -> None:
         """Note what happened so far in the present step as the slow way would have."""
-        calls = self._record.facts.calls
-        for entry in self._log:
-            kind: CallKind = "write" if entry else "clear"
-            calls.append(Call(kind=kind, parameters=self._count, backward=entry))
+        self.note_calls()
         for loss in self._losses:
             self._record.add_loss(torch.tensor(loss, dtype=torch.float64))
-        self._log.clear()
         self._losses.clear()
         self.count_calls()
         self._loop.pending.traffic.unpack()

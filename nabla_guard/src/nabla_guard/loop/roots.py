@@ -68,6 +68,7 @@ class RootRecord:
                 facts.running = True
                 facts.name = name.replace("_orig_mod.", "")
                 facts.root = self.facts
+                facts.frozen_first = not parameter.requires_grad
             self.facts.parameters.append(facts)
         switches = [found for found in module.modules() if _depends_on_mode(found)]
         self.switches = [weakref.ref(found) for found in switches]

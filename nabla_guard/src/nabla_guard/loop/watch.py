@@ -6,6 +6,7 @@ then makes it, tells it what happens, and lets it replace attributes of torch wh
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -33,6 +34,7 @@ WatchT = TypeVar("WatchT", bound="Watch")
 
 _EVENTS = ("forward_ended", "backward_started", "backward_ended", "step_started", "step_ended")
 _NONE: frozenset[str] = frozenset()
+_NO_NAMES: Mapping[str, object] = {}
 EVERY_EVENT = frozenset(_EVENTS)
 """What a watch that has nothing left to do is patient about."""
 
@@ -40,9 +42,15 @@ EVERY_EVENT = frozenset(_EVENTS)
 class Watch:
     """One family of facts. Override what you need; what is not overridden costs nothing.
 
+    Attributes:
+        follows: it may begin to follow the user's calls when a step ends, so that it is told of
+            that after the others, whose calls it need not see.
+
     Args:
         loop: the loop that is watched.
     """
+
+    follows = False
 
     def __init__(self, loop: LiveLoop) -> None:
         self.loop = loop
@@ -118,7 +126,9 @@ class Watches:
         self._events: dict[int, tuple[str, ...]] = {}
         self._patches: dict[int, Patches] = {}
         self._started = False
+        self._settling = False
         self._calm = False
+        self._everyone: dict[str, tuple[Watch, ...]] | None = None  # what all listen to
         self.output: object = None
 
     def __contains__(self, watch: object) -> bool:
@@ -127,7 +137,13 @@ class Watches:
     def calm(self, on: bool) -> None:
         """Deliver only to those that are not patient, or to all again."""
         self._calm = on
-        self._share()
+        INSTRUMENT.let_through(None)  # somebody may listen who did not
+        if on:
+            self.listening = self._listeners()
+            return
+        if self._everyone is None:
+            self._everyone = self._listeners()
+        self.listening = self._everyone
 
     def listens(self, *events: str) -> bool:
         """Whether any family wants one of these events now."""
@@ -145,14 +161,20 @@ class Watches:
     def start(self) -> None:
         """Begin to deliver to all of them."""
         self._started = True
+        self._settling = True
         for watch in tuple(self._families.values()):
             self._start(watch)
+        self._settling = False
+        self._share()
 
     def stop(self) -> None:
         """Stop delivering and put back what they replaced."""
         self._started = False
+        self._settling = True
         for watch in reversed(tuple(self._active)):
             self._stop(watch)
+        self._settling = False
+        self._share()
 
     def drop(self, watch: Watch, error: Exception) -> None:
         """End one family that raised, and say so; the others and the training go on."""
@@ -186,6 +208,14 @@ class Watches:
                 watch.forward_ended(root, module, args, kwargs)
             except Exception as error:
                 self.drop(watch, error)
+
+    def called(
+        self, root: RootRecord, module: Module, args: tuple[object, ...], output: object
+    ) -> None:
+        """A root module was called with ``args`` and returned ``output``."""
+        self.output = output
+        self.forward_ended(root, module, args, _NO_NAMES)
+        self.output = None
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """See :class:`Watch`."""
@@ -234,9 +264,7 @@ class Watches:
         if watch in self._active:
             return
         self._active.append(watch)
-        self._events[id(watch)] = tuple(
-            event for event in _EVENTS if getattr(type(watch), event) is not getattr(Watch, event)
-        )
+        self._events[id(watch)] = _events_of(type(watch))
         self._patches[id(watch)] = patches = Patches()
         self._share()
         try:
@@ -257,7 +285,13 @@ class Watches:
             self._report(watch, error)
 
     def _share(self) -> None:
+        if self._settling:
+            return
         INSTRUMENT.let_through(None)  # somebody may listen who did not
+        self._everyone = None
+        self.listening = self._listeners()
+
+    def _listeners(self) -> dict[str, tuple[Watch, ...]]:
         found: dict[str, list[Watch]] = {event: [] for event in _EVENTS}
         for watch in self._active:
             patient = watch.patient if self._calm else _NONE
@@ -266,4 +300,17 @@ class Watches:
             for event in self._events[id(watch)]:
                 if event not in patient:
                     found[event].append(watch)
-        self.listening = {event: tuple(watches) for event, watches in found.items()}
+        found["step_ended"].sort(key=lambda watch: getattr(watch, "follows", False))
+        return {event: tuple(watches) for event, watches in found.items()}
+
+
+_KNOWN: weakref.WeakKeyDictionary[type[Watch], tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
+def _events_of(kind: type[Watch]) -> tuple[str, ...]:
+    """The events that a kind of watch wants to hear of."""
+    known = _KNOWN.get(kind)
+    if known is None:
+        wanted = [event for event in _EVENTS if getattr(kind, event) is not getattr(Watch, event)]
+        known = _KNOWN[kind] = tuple(wanted)
+    return known

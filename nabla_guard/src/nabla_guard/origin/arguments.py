@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 from torch import Tensor
 
 from .findings import Birth
 from .ledger import Ledger
+from .naming import model_name
 from .parts import found_in
 from .tape import CallEntry, Made
 
@@ -34,11 +34,11 @@ def name_rows(
     """
     if not births or not entry.has_parameters:
         return
-    model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+    model = model_name(entry.module)
     for argument, value in arguments_of(entry):
         for name, reference in found_in(value, Made, argument):
-            tensors = made.get(reference.entry, ())[reference.index : reference.index + 1]
-            known = (ledger.births(tensor) or frozenset[int]() for tensor in tensors)
-            for birth in (births[number] for number in chain.from_iterable(known)):
-                if birth.source == "outside" and birth.in_batch and not birth.model:
-                    birth.op, birth.model = name, model
+            for tensor in made.get(reference.entry, ())[reference.index : reference.index + 1]:
+                for birth in (births[number] for number in ledger.births(tensor) or ()):
+                    part = birth.in_batch or birth.shape == tuple(tensor.shape)
+                    if birth.source == "outside" and part and not birth.model:
+                        birth.op, birth.model = name, model

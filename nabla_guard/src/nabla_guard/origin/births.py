@@ -6,10 +6,10 @@ the bad loss or gradient really descends, and none that a mask removed or that o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,20 +19,15 @@ from nabla_core.issue import Phase
 from ..facts import TensorFault
 from ..loop.exact import fault_in
 from ..taps.hidden import CAN_HIDE, hidden_from_compiler
+from .batch import PER_SAMPLE, Batch, sample_at
+from .calls import Call, is_all_bad, tensors_of, unwritten
 from .findings import FROM_OUTSIDE, Birth, Source
 from .ledger import Ledger, Origin
-from .measure import birth_index, mask_like, operands_at, range_of, sample_at
+from .measure import birth_index, index_in, mask_like, operands_at, range_of
 from .sites import Site, Sites
 from .states import FINITE, INF, NAN, fresh_mask
 from .tape import leaves
-from .traits import (
-    can_overflow,
-    is_lift,
-    is_meant,
-    is_selection,
-    name_of,
-    writes,
-)
+from .traits import can_overflow, is_meant, is_selection, name_of, traits_of, writes
 from .undo import UndoLog
 
 __all__ = ["BirthMode"]
@@ -52,7 +47,7 @@ class BirthMode(TorchDispatchMode):
     def __init__(self, sites: Sites, ledger: Ledger, undo: UndoLog) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.births: list[Birth] = []
-        self.batch = 0
+        self.batch = Batch()
         self._sites = sites
         self._ledger = ledger
         self._undo = undo
@@ -73,44 +68,60 @@ class BirthMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             return func(*args, **kwargs)
-        site = self._sites.here()
-        if is_lift(func):
-            return self._lift(func(*args, **kwargs))
-        if func.is_view:
+        serial = self._sites.note()
+        traits = traits_of(func)
+        if traits.is_lift:
+            return self._lift(func(*args, **kwargs), serial)
+        if traits.is_view:
             return func(*args, **kwargs)  # shares the memory by which its descent is known
-        call = self._begin(func, args, kwargs, site)
+        written = writes(func, args, kwargs) if traits.written else []
+        call = None
+        if written or any(map(self._ledger.state, tensors_of(args, kwargs))):
+            call = self._begin(func, args, kwargs, written, serial)
         outcome = func(*args, **kwargs)
-        self._ledger.forget(call.written)
-        outputs = list(leaves(outcome)) or call.written
+        outputs = list(leaves(outcome)) or written
+        if written:
+            self._ledger.forget(written)
         for tensor in outputs:
-            if not any(tensor is given for given in call.written):
+            if not any(tensor is given for given in written):
                 self._undo.made(tensor)
-        bad = [tensor for tensor in outputs if self._ledger.state(tensor) != FINITE]
+        bad = [tensor for tensor in outputs if self._ledger.state(tensor)]
+        if call is not None or bad or self._ledger.is_fed:
+            call = call or self._begin(func, args, kwargs, written, serial)
+            self._end(call, outputs, bad)
+        return outcome
+
+    def _end(self, call: Call, outputs: Sequence[Tensor], bad: list[Tensor]) -> None:
+        """Judge what an op has made."""
         for tensor in bad:
             self._judge(call, tensor)
         if call.has_bad and not bad:
             self._note_removal(call)
         self._ledger.feed(outputs, call.fed | self._swallowed(call, bad))
-        return outcome
 
     def _begin(
-        self, op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], site: Site
-    ) -> _Call:
-        """Measure the inputs, before an op that works in place replaces them."""
-        given = list(leaves((args, kwargs)))
+        self,
+        op: OpOverload,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        written: list[Tensor],
+        serial: int,
+    ) -> Call:
+        """Measure the inputs: of an op that works in place before it replaces them."""
+        site = self._sites.here(serial)
+        given = tensors_of(args, kwargs)
         inputs = [tensor for tensor in given if not self._is_number(tensor)]
-        written = writes(op, args, kwargs)
         bad = [tensor for tensor in inputs if self._ledger.state(tensor)]
         for tensor in written:
             self._undo.about_to_write(tensor)
-        return _Call(
+        return Call(
             op=op,
             name=name_of(op),
             args=args,
             kwargs=kwargs,
             site=site,
             written=written,
-            inputs=[_unwritten(tensor, written) for tensor in inputs],
+            inputs=[unwritten(tensor, written) for tensor in inputs],
             has_bad=bool(bad),
             with_number=len(inputs) < len(given),
             worst=max((self._ledger.state(tensor) for tensor in bad), default=FINITE),
@@ -135,44 +146,62 @@ class BirthMode(TorchDispatchMode):
             site or Site(phase), phase=phase, node="", model=origin.model, line=origin.line
         )
         births = self._add(where, origin.source, origin.name, tensor, fault)
+        self.births[-1].mask_like = origin.source == "buffer" and not bool(
+            (tensor == math.inf).any()
+        )
         self._ledger.put(tensor, NAN if fault.nan else INF, births)
         return births
 
-    def _judge(self, call: _Call, output: Tensor) -> None:
+    def _judge(self, call: Call, output: Tensor) -> None:
         state = self._ledger.state(output)
         fault = fault_in(call.name, output) if self._is_birth(call, output, state) else None
         if fault is None:
             self._ledger.put(output, state, call.parents)
             self._follow_into_batch(call, output)
             return
-        fault = replace(fault, index=birth_index(call.inputs, output) or fault.index)
-        has_nan = fault.nan > 0
-        meant = is_meant(call.name, call.args, call.kwargs, has_nan=has_nan)
-        constant = not call.in_backward and (meant or (call.with_number and not has_nan))
-        source: Source = "constant" if constant else "op"
-        births = self._add(call.site, source, call.name, output, fault, call)
+        index = birth_index(call.inputs, output) or fault.index
+        whole = self._undo.whole(output) if call.written else output
+        place = index_in(whole, output, index)
+        source = self._source_of(call, fault)
+        if source == "outside":  # what counts is all that the tensor holds now
+            fault = replace(fault_in(call.name, whole) or fault, index=place)
+            births = self._add(call.site, source, "a tensor", whole, fault)
+        else:
+            births = self._add(
+                call.site, source, call.name, whole, replace(fault, index=place), call
+            )
+            self._describe(self.births[-1], call, output, index)
         self._ledger.put(output, state, call.parents | births)
 
-    def _follow_into_batch(self, call: _Call, output: Tensor) -> None:
+    @staticmethod
+    def _source_of(call: Call, fault: TensorFault) -> Source:
+        """Whether arithmetic or the program itself made it; in data it counts as if given so."""
+        has_nan = fault.nan > 0
+        meant = is_meant(call.name, call.args, call.kwargs, has_nan=has_nan)
+        if call.in_backward or not (meant or (call.with_number and not has_nan)):
+            return "op"
+        return "outside" if call.site.phase == "data" and call.written else "constant"
+
+    def _follow_into_batch(self, call: Call, output: Tensor) -> None:
         """Note where in the batch a row lands, or the part of a data set that is picked."""
         births = [self.births[n] for n in call.parents if self.births[n].source in FROM_OUTSIDE]
         loose = [birth for birth in births if not birth.in_batch and not self._is_batch(birth)]
         if not loose or call.in_backward or call.site.module is not None:
             return
         fault = fault_in(call.name, output) if output.dim() else None
-        if fault is not None and self.batch in (0, output.shape[0]):
+        if fault is not None and self.batch.size in (0, output.shape[0]):
             for birth in loose:
                 birth.in_batch = birth_index((), output) or fault.index
 
     def _is_batch(self, birth: Birth) -> bool:
-        return bool(self.batch) and birth.shape[:1] == (self.batch,)
+        return self.batch.leads(birth.shape)
 
-    def _lift(self, outcome: object) -> object:
+    def _lift(self, outcome: object, serial: int) -> object:
         """``torch.tensor`` hands over what it made of Python numbers: a constant of the program.
 
         A single one is part of the op that uses it, as in ``x[0] = float("nan")``.
         """
-        origin = Origin("constant", "tensor", line=self._sites.here().line)
+        origin = Origin("constant", "tensor", line=self._sites.here(serial).line)
         for tensor in leaves(outcome):
             self._ledger.declare(tensor, origin)
         return outcome
@@ -180,7 +209,7 @@ class BirthMode(TorchDispatchMode):
     def _is_number(self, tensor: Tensor) -> bool:
         return not tensor.dim() and self._ledger.origin(tensor).source == "constant"
 
-    def _is_birth(self, call: _Call, output: Tensor, state: int) -> bool:
+    def _is_birth(self, call: Call, output: Tensor, state: int) -> bool:
         if len(self.births) >= _MAX_BIRTHS:
             return False
         if state > call.worst:
@@ -189,21 +218,26 @@ class BirthMode(TorchDispatchMode):
             return True  # only a value that the forward pass had hidden was bad so far
         if self._has_only_masks(call, output):
             return True
-        if not call.has_bad or torch.Tag.pointwise not in call.op.tags:
+        if not call.has_bad or not traits_of(call.op).is_pointwise:
             return False
         return fresh_mask(call.inputs, output) is not None
 
-    def _has_only_masks(self, call: _Call, output: Tensor) -> bool:
+    def _has_only_masks(self, call: Call, output: Tensor) -> bool:
         """Whether a reduction gives an infinity because it was given nothing but masked values."""
         if call.in_backward or not call.parents or is_meant(call.name, (), {}, has_nan=False):
             return False
         smaller = all(output.numel() < found.numel() for found in call.inputs if found.dim())
-        return smaller and all(self.births[number].is_mask for number in call.parents)
+        masks = [self.births[number] for number in call.parents]
+        if not smaller or not all(birth.is_mask for birth in masks):
+            return False
+        # one infinite target makes a mean infinite: that is data, and no mask was forgotten
+        given = all(birth.phase == "data" for birth in masks) and output.numel() == 1
+        return not given or all(is_all_bad(tensor) for tensor in call.inputs)
 
     def _born_in_backward(self, number: int) -> bool:
         return self.births[number].phase == "backward"
 
-    def _note_removal(self, call: _Call) -> None:
+    def _note_removal(self, call: Call) -> None:
         for number in call.parents:
             birth = self.births[number]
             if is_selection(call.name):
@@ -211,7 +245,7 @@ class BirthMode(TorchDispatchMode):
             elif not birth.swallowed_by and not call.in_backward:
                 birth.swallowed_by = call.name
 
-    def _swallowed(self, call: _Call, bad: list[Tensor]) -> frozenset[int]:
+    def _swallowed(self, call: Call, bad: list[Tensor]) -> frozenset[int]:
         """The overflows that an op turned into finite numbers without selecting."""
         if bad or not call.has_bad or call.in_backward or is_selection(call.name):
             return frozenset()
@@ -224,7 +258,7 @@ class BirthMode(TorchDispatchMode):
         name: str,
         tensor: Tensor,
         fault: TensorFault,
-        call: _Call | None = None,
+        call: Call | None = None,
     ) -> frozenset[int]:
         birth = Birth(
             number=len(self.births),
@@ -242,14 +276,12 @@ class BirthMode(TorchDispatchMode):
             in_hook=site.in_hook,
             call_place=site.call.place if site.call else None,
         )
-        if call is not None:
-            self._describe(birth, call, tensor)
         self.births.append(birth)
         return frozenset({birth.number})
 
-    def _describe(self, birth: Birth, call: _Call, tensor: Tensor) -> None:
+    def _describe(self, birth: Birth, call: Call, tensor: Tensor, index: tuple[int, ...]) -> None:
         """Add what the inputs of the op say that made a birth."""
-        birth.operands = operands_at(call.inputs, tensor, birth.fault.index)
+        birth.operands = operands_at(call.inputs, tensor, index)
         birth.low, birth.high = range_of(call.inputs)
         birth.inputs_finite = not call.has_bad
         birth.parents, birth.fed_by = call.parents, call.fed
@@ -259,43 +291,20 @@ class BirthMode(TorchDispatchMode):
         birth.of_masks = not birth.is_nan and self._has_only_masks(call, tensor)
 
     def _sample(
-        self, site: Site, fault: TensorFault, tensor: Tensor, call: _Call | None
+        self, site: Site, fault: TensorFault, tensor: Tensor, call: Call | None
     ) -> int | None:
         shape = tuple(tensor.shape)
-        if site.node and shape[:1] != (self.batch,):
+        if call is None and not self.batch.leads(shape):
+            return None  # such as a whole data set of which the batch is a part
+        if call is not None and call.name in PER_SAMPLE and len(shape) == 1 and not site.node:
+            return fault.index[0] if fault.index else None
+        if site.node and not self.batch.leads(shape):
             return None  # gradients of weights have axes of any length
-        return sample_at(fault.index, shape, self.batch, call.inputs if call else None)
+        inputs = None if call is None or call.written else call.inputs  # what is written keeps axes
+        return sample_at(fault.index, shape, self.batch, inputs)
 
-    def _hidden(self, call: _Call) -> int:
+    def _hidden(self, call: Call) -> int:
         """The forward birth whose value a selection had hidden from the loss."""
         owners = {birth.number for birth in self.births if birth.serial == call.site.serial >= 0}
         known = [n for n in owners | call.parents if self.births[n].phase != "backward"]
         return min(known, default=-1)
-
-
-def _unwritten(tensor: Tensor, written: list[Tensor]) -> Tensor:
-    """A copy of a tensor that is about to be changed, else the tensor itself."""
-    return tensor.clone() if any(tensor is given for given in written) else tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """One op with what was measured of its inputs."""
-
-    op: OpOverload
-    name: str
-    args: Sequence[object]
-    kwargs: Mapping[str, object]
-    site: Site
-    written: list[Tensor]
-    inputs: list[Tensor]
-    has_bad: bool
-    with_number: bool
-    worst: int
-    parents: frozenset[int]
-    fed: frozenset[int]
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether a derivative is being computed by autograd."""
-        return bool(self.site.node)

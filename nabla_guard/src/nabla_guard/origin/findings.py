@@ -47,7 +47,7 @@ class Birth:
         fed_by: overflows that were swallowed on the way to its inputs.
         overflow: the inputs were finite and the result is an infinity of a product, sum or power.
         masked: number of the forward birth whose value a selection had hidden; -1 for none.
-        mask_like: made from a tensor of only zeros and ones.
+        mask_like: made from a tensor of only zeros and ones; a buffer that never is plus infinity.
         of_masks: a reduction that was given nothing but masked values.
         in_hook: the user's own hook on a gradient made it, not the node that was running.
         selected_away: a selection such as ``where`` removed it.
@@ -95,10 +95,15 @@ class Birth:
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is an infinity meant to be there: a constant, a mask or its logarithm."""
+        """Whether it is an infinity meant to be there: a constant, a mask or its logarithm.
+
+        A buffer that the program has just written is one only where it blocks values.
+        """
         if self.is_nan:
             return False
-        if self.source in ("constant", "outside", "buffer"):
+        if self.source == "buffer":
+            return self.place is None or self.mask_like
+        if self.source in ("constant", "outside"):
             return True
         return self.mask_like and self.op == "log"
 

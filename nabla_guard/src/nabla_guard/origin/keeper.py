@@ -206,7 +206,7 @@ class Keeper:
             generators=generators,
             version=state.version() if state.has_parameters else 0,
             mutated=versions != _versions(args),
-            batch=_rows(first),
+            shape=_shape(first),
         )
         tape.append(entry, output)
         if not grad:
@@ -306,10 +306,10 @@ class Keeper:
         self.stop()
 
 
-def _rows(value: object) -> int:
-    """The length of the first axis of a tensor, else of the first that a container holds."""
+def _shape(value: object) -> tuple[int, ...]:
+    """The shape of a tensor, else of the first that a container holds."""
     found = value if isinstance(value, Tensor) else next(leaves(value), None)
-    return found.shape[0] if found is not None and found.dim() else 0
+    return () if found is None else found.shape
 
 
 def _versions(values: Sequence[object]) -> list[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -15,8 +16,7 @@ from .states import FINITE, state_of
 __all__ = ["Ledger", "Origin"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """A tensor that was there before the step.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ledger:
         """Say what a tensor is that was there before; views of it count as itself."""
         key = _storage(tensor)
         if key is not None:
-            self._origins.setdefault(key, replace(origin, tensor=tensor))
+            self._origins.setdefault(key, origin._replace(tensor=tensor))
 
     def origin(self, tensor: Tensor) -> Origin:
         """Return what a tensor is that no op of the re-execution has made."""
@@ -69,6 +69,9 @@ class Ledger:
         known = self._known.get(id(tensor))
         if known is not None and known.ref() is tensor and self._is_current(known, tensor):
             return known.state
+        dtype = tensor.dtype
+        if not (dtype.is_floating_point or dtype.is_complex):
+            return FINITE
         state = state_of(tensor)
         if state == FINITE:
             self._known[id(tensor)] = self._entry(tensor, state, frozenset())
@@ -91,6 +94,11 @@ class Ledger:
         if known is not None and known.ref() is tensor and known.births:
             return known.births
         return self._storages.get(_storage(tensor) or 0)
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether a tensor depends on an overflow that was swallowed."""
+        return bool(self._fed)
 
     def fed_by(self, tensors: Iterable[Tensor]) -> frozenset[int]:
         """Return the overflows that were swallowed on the way to these finite tensors."""
@@ -117,7 +125,7 @@ class Ledger:
             self._storages[key] = births
 
     def _entry(self, tensor: Tensor, state: int, births: frozenset[int]) -> _Known:
-        writes = self._writes.get(_storage(tensor) or 0, 0)
+        writes = self._writes.get(_storage(tensor) or 0, 0) if self._writes else 0
         return _Known(weakref.ref(tensor), _version(tensor), writes, state, births)
 
     def _is_current(self, known: _Known, tensor: Tensor) -> bool:

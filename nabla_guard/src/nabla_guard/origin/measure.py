@@ -1,4 +1,4 @@
-"""Numbers about a birth: what went in at the first bad element, in which range, which sample."""
+"""Numbers about a birth: what went in at the first bad element, and in which range."""
 
 from __future__ import annotations
 
@@ -10,40 +10,9 @@ from torch import Tensor
 
 from .states import fresh_mask, limits_of, values_of
 
-__all__ = ["birth_index", "mask_like", "operands_at", "range_of", "sample_at"]
+__all__ = ["birth_index", "index_in", "mask_like", "operands_at", "range_of"]
 
 _MAX_OPERANDS = 4
-
-
-def sample_at(
-    index: tuple[int, ...],
-    shape: tuple[int, ...],
-    batch: int,
-    inputs: Sequence[Tensor] | None = None,
-) -> int | None:
-    """Return the position along the batch axis, when the first axis counts samples.
-
-    Args:
-        index: position of the element.
-        shape: shape of its tensor.
-        batch: number of samples in the batch; 0 when not known. A first axis that is a multiple of
-            it, with more axes behind, holds the positions of each sample one after the other.
-        inputs: what the tensor was made from, if an op made it: one of them must have an axis of
-            that length, else the samples were reduced away.
-    """
-    if not index or not batch or len(index) != len(shape):
-        return None
-    if inputs and not any(shape[0] in tensor.shape[:-1] or _is_line(tensor) for tensor in inputs):
-        return None
-    if shape[0] == batch:
-        return index[0]
-    if shape[0] > batch and shape[0] % batch == 0 and len(shape) > 1:
-        return index[0] // (shape[0] // batch)
-    return None
-
-
-def _is_line(tensor: Tensor) -> bool:
-    return tensor.dim() < 2
 
 
 def operands_at(
@@ -76,6 +45,25 @@ def birth_index(inputs: Sequence[Tensor], output: Tensor) -> tuple[int, ...]:
     mask = values.isnan() if fresh is None else fresh
     found = mask.nonzero()
     return tuple(found[0].tolist()) if found.numel() else ()
+
+
+def index_in(whole: Tensor, part: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where an element of a view lies in the tensor of which it shows a part.
+
+    Returns:
+        The index; empty where the larger tensor does not lie in memory row by row.
+    """
+    if whole is part:
+        return index
+    if not whole.is_contiguous():
+        return ()
+    offset = int(part.storage_offset()) - int(whole.storage_offset())
+    offset += sum(place * step for place, step in zip(index, part.stride(), strict=True))
+    found = []
+    for size in reversed(whole.shape):
+        offset, place = divmod(offset, size)
+        found.append(place)
+    return tuple(reversed(found))
 
 
 def range_of(inputs: Sequence[Tensor]) -> tuple[float | None, float | None]:

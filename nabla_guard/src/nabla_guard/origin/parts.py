@@ -12,11 +12,11 @@ from torch.nn import Module
 
 from nabla_core.issue import Phase
 
+from .naming import model_name
 from .sites import Site
-from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, made_in
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry, made_in
 
 __all__ = [
-    "batch_size",
     "differentiates",
     "found_in",
     "hooks_in",
@@ -115,7 +115,7 @@ def site_of(entry: Entry, phase: Phase) -> Site:
     """Return where an entry is, outside of modules or in the model that it calls."""
     if not isinstance(entry, CallEntry):
         return Site(phase, entry.place, call=entry.place)
-    model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+    model = model_name(entry.module)
     module = "" if entry.has_parameters else None
     phase = "forward" if entry.has_parameters else phase
     return Site(phase, entry.place, module=module, model=model, call=entry.place)
@@ -136,20 +136,6 @@ def module_of(entry: Entry) -> Module | None:
 def is_model(entry: Entry) -> bool:
     """Whether an entry calls a module with parameters."""
     return isinstance(entry, CallEntry) and entry.has_parameters
-
-
-def batch_size(entries: Sequence[Entry]) -> int:
-    """Return the number of samples in the batch, 0 when it is not known.
-
-    It is the length of the first axis of the first argument of a module; without any module, of the
-    first tensor that was there before and is not trained.
-    """
-    calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-    if calls:
-        return next((call.batch for call in calls if call.batch), 0)
-    tensors = [found.tensor for entry in entries for _, found in found_in(entry.args, Outside)]
-    plain = [tensor for tensor in tensors if tensor.dim() and not tensor.requires_grad]
-    return plain[0].shape[0] if plain else 0
 
 
 def hooks_in(entries: Iterable[Entry]) -> Iterator[Callable[..., object]]:

@@ -11,7 +11,7 @@ import copy
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -28,7 +28,9 @@ _CONTAINERS = (dict, list, set, deque)
 _VALUES = (int, float, str, bool, type(None), tuple, frozenset)
 _OTHERS = (Module, Tensor, Optimizer, ModuleType)
 _NOT_THE_USERS = frozenset({"torch", "numpy", "nabla_core", "nabla_guard", "builtins"})
+_OF_EVERY_MODULE = frozenset(vars(Module()))
 _MAX_DEPTH = 3
+_MAX_ITEMS = 4096  # of a container whose items may be containers, too
 
 
 class ReadOnce(Exception):
@@ -105,10 +107,13 @@ class _Reach:
         self._add_class(type(module))
         attributes = vars(module)
         for name, value in tuple(attributes.items()):
-            if _is_iterator(value):
+            kind = type(value)
+            if kind in _VALUES or name in _OF_EVERY_MODULE:
+                continue
+            if _reads_once(kind):
                 self._undo.append(partial(attributes.__setitem__, name, value))
                 attributes[name] = _copied(value)
-            elif type(value) not in _CONTAINERS:
+            else:
                 self._add_value(value, 0)
 
     def _is_known(self, value: object) -> bool:
@@ -144,11 +149,19 @@ class _Reach:
         elif self._is_known(value):
             return
         elif type(value) in _CONTAINERS:
-            self._undo.append(partial(_refill, value, copy.copy(value)))
-        elif _is_iterator(value):
+            self._add_container(cast("Collection[object]", value), depth)
+        elif _reads_once(type(value)):
             raise ReadOnce("the model reads an iterator, which can be read only once")
         elif not self._add_generator(value) and _is_the_users(type(value)):
             self._add_object(value, depth)
+
+    def _add_container(self, value: Collection[object], depth: int) -> None:
+        """Remember the items, and those of containers inside, such as a list for each layer."""
+        self._undo.append(partial(_refill, value, copy.copy(value)))
+        if len(value) <= _MAX_ITEMS:
+            for item in value.values() if isinstance(value, dict) else value:
+                if type(item) in _CONTAINERS:
+                    self._add_value(item, depth + 1)
 
     def _add_object(self, value: object, depth: int) -> None:
         attributes = getattr(value, "__dict__", None)
@@ -177,8 +190,9 @@ def _is_the_users(owner: type) -> bool:
     return origin not in _NOT_THE_USERS and origin not in sys.stdlib_module_names
 
 
-def _is_iterator(value: object) -> bool:
-    return hasattr(type(value), "__next__")
+def _reads_once(kind: type) -> bool:
+    """Whether a type is one of iterators."""
+    return hasattr(kind, "__next__")
 
 
 def _copied(iterator: object) -> object:

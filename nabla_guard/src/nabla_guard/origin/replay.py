@@ -10,9 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.nn import Module
@@ -22,12 +20,13 @@ from ..taps.place import Line
 from .ambient import all_generators_kept
 from .arguments import arguments_of, name_rows
 from .as_it_ran import eager, thawed, training
+from .batch import batch_of
 from .births import BirthMode
 from .findings import Findings, Source
 from .kept import Kept
 from .ledger import Ledger, Origin
+from .naming import bare, model_name, plain_path
 from .parts import (
-    batch_size,
     differentiates,
     found_in,
     hooks_in,
@@ -165,12 +164,12 @@ class _Replay:
         return list(unique.values())
 
     def _declare_all(self, roots: Sequence[Module]) -> None:
-        for root in roots:
-            model = type(getattr(root, "_orig_mod", root)).__name__
+        for root in map(bare, roots):
+            model = model_name(root)
             for name, parameter in root.named_parameters():
-                self._declare(parameter, Origin("parameter", _plain(name), model))
+                self._declare(parameter, Origin("parameter", plain_path(name), model))
             for name, buffer in root.named_buffers():
-                self._declare(buffer, Origin("buffer", _plain(name), model))
+                self._declare(buffer, Origin("buffer", plain_path(name), model))
         for name, tensor in self._parameters:
             self._declare(tensor, Origin("parameter", name))
         for entry in self._entries:
@@ -178,7 +177,7 @@ class _Replay:
                 self._declare_arguments(entry)
 
     def _declare_arguments(self, entry: CallEntry) -> None:
-        model = type(getattr(entry.module, "_orig_mod", entry.module)).__name__
+        model = model_name(entry.module)
         source: Source = "input" if entry.has_parameters else "outside"
         for argument, value in arguments_of(entry):
             for name, outside in found_in(value, Outside, argument):
@@ -188,7 +187,7 @@ class _Replay:
 
     def _declare(self, tensor: Tensor, origin: Origin) -> None:
         line = self._written.get(id(tensor)) or self._kept.tape.written_at(tensor)
-        self._ledger.declare(tensor, replace(origin, line=line))
+        self._ledger.declare(tensor, origin._replace(line=line))
 
     # ------------------------------------------------------------------ doing it again
     def run(self) -> None:
@@ -197,11 +196,15 @@ class _Replay:
         if not last and not any(map(differentiates, self._entries)):
             raise Missing("no backward pass was seen in this step")
         phases = phases_of(self._entries)
-        self._mode.batch = batch_size(self._entries)
+        self._mode.batch = batch_of(self._entries)
         for entry in self._entries:
-            self._sites.enter(site_of(entry, phases[entry.number]), module_of(entry))
+            root = module_of(entry)
+            inner = None if root is None else bare(root)
+            self._sites.enter(site_of(entry, phases[entry.number]), inner)
             if not last and differentiates(entry) and self._judge_roots(entry.args[:1]):
                 return
+            if isinstance(entry, BackwardEntry) and self._judge_roots(self._roots(entry)):
+                return  # no derivative of a bad loss decides anything
             try:
                 with entry.ambient.restored(), self._mode:
                     self._do(entry)
@@ -209,11 +212,21 @@ class _Replay:
                 if isinstance(entry, BackwardEntry):
                     raise
                 continue  # it used something from before this step; only a loss needs all of it
-            if isinstance(entry, BackwardEntry) and self._judge(entry, entry.number == last):
-                return
+            if isinstance(entry, BackwardEntry) and entry.number != last:
+                self._judge_gradients()
+                if self._gradient_births is not None:
+                    return
         self._judge_gradients()
-        if self._gradient_births is None and self._has_late_hooks:
+        if self._gradient_births is None:
+            self._say_what_was_left_out()
+
+    def _say_what_was_left_out(self) -> None:
+        """Say why gradients may have been bad although nothing bad was found."""
+        if self._has_late_hooks:
             self.problem("hooks on accumulated gradients are not executed again")
+        roots = [root for root in map(module_of, self._entries) if root is not None]
+        if any(root is not bare(root) for root in roots):
+            self.problem("only this process was executed again, and gradients are those of all")
 
     def _do(self, entry: Entry) -> None:
         if isinstance(entry, CallEntry):
@@ -235,7 +248,7 @@ class _Replay:
         if entry.generators is not None:
             entry.generators.restore()
         with training(module, entry.training):
-            return module(*self._arguments(entry), **self._named(entry))
+            return bare(module)(*self._arguments(entry), **self._named(entry))
 
     def _check(self, entry: CallEntry) -> None:
         if entry.mutated:
@@ -243,24 +256,17 @@ class _Replay:
         state = self._kept.roots.get(id(entry.module))
         if state is not None and state.version() != entry.version:
             self.problem("parameters were changed between this step's forward pass and its end")
-        if isinstance(entry.module, torch.nn.parallel.DistributedDataParallel):
-            raise Missing("the model communicates between processes while it runs")
 
     def _backward(self, entry: BackwardEntry) -> tuple[Tensor, ...]:
-        thawed = [self._thaw(root) for root in entry.roots]
-        roots = [root for root in thawed if isinstance(root, Tensor)]
-        if any(root.grad_fn is None and not root.requires_grad for root in roots):
-            raise Missing("the loss was made by something that is not a function of torch")
-        _engine_run_backward(tuple(roots), *self._arguments(entry), **self._named(entry))
+        _engine_run_backward(self._roots(entry), *self._arguments(entry), **self._named(entry))
         return ()
 
-    def _judge(self, entry: BackwardEntry, last: bool) -> bool:
-        """Look at the loss of a backward pass; return whether it is bad and decides."""
-        if self._judge_roots(entry.roots):
-            return True
-        if not last:
-            self._judge_gradients()
-        return self._gradient_births is not None
+    def _roots(self, entry: BackwardEntry) -> tuple[Tensor, ...]:
+        thawed = map(self._thaw, entry.roots)
+        roots = tuple(root for root in thawed if isinstance(root, Tensor))
+        if any(root.grad_fn is None and not root.requires_grad for root in roots):
+            raise Missing("the loss was made by something that is not a function of torch")
+        return roots
 
     def _judge_roots(self, roots: Sequence[object]) -> bool:
         """Look at losses that are differentiated; return whether one is bad."""
@@ -301,7 +307,3 @@ class _Replay:
             self._ledger.declare(unseen, Origin("unseen", name))
             return unseen
         return tensor
-
-
-def _plain(name: str) -> str:
-    return name.replace("_orig_mod.", "")

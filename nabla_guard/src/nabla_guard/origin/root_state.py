@@ -37,6 +37,7 @@ class RootState:
 
     __slots__ = (
         "_calls",
+        "_buffers",
         "_copies",
         "_owners",
         "_parameters",
@@ -56,6 +57,7 @@ class RootState:
         self._owners: list[tuple[weakref.ref[Module], str]] = []
         self._copies: dict[int, Tensor] = {}
         self._versions: list[int] = []
+        self._buffers: list[weakref.ref[Tensor] | None] = []
         self._parameters: list[weakref.ref[Tensor]] = []
 
     def called(self) -> None:
@@ -85,11 +87,17 @@ class RootState:
             if buffer is None or buffer.is_inference():
                 continue
             version, known = buffer._version, self._versions[index]
-            if version == known:
+            if version == known and self._is_same(index, buffer):
                 continue
             self._versions[index] = version
+            self._buffers[index] = weakref.ref(buffer)
             if known != -1 or buffer.nbytes <= _SMALL_BYTES:
                 self._copy(index, buffer)
+
+    def _is_same(self, index: int, buffer: Tensor) -> bool:
+        """Whether a buffer is the very tensor of the last time: one may be assigned anew."""
+        reference = self._buffers[index]
+        return reference is not None and reference() is buffer
 
     def kept_buffers(self) -> list[tuple[Module, str, Tensor]]:
         """Return owner, name and a fresh copy of each kept buffer."""
@@ -112,6 +120,7 @@ class RootState:
         ]:
             self._owners = [(weakref.ref(module), name) for module, name in names]
             self._versions = [-1] * len(names)
+            self._buffers = [None] * len(names)
             self._copies.clear()
         self._parameters = [weakref.ref(parameter) for parameter in root.parameters()]
         self.has_parameters = bool(self._parameters)

@@ -73,7 +73,7 @@ class CallNote:
             training=self.training,
             generators=Generators(drawn) if isinstance(drawn, Tensor) else drawn,
             version=self.version,
-            batch=first.shape[0] if first is not None and first.dim() else 0,
+            shape=() if first is None else first.shape,
         )
         tape.append(entry, self.output)
 

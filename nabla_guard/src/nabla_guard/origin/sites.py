@@ -19,6 +19,7 @@ from torch.nn.modules.module import (
 from nabla_core.issue import Phase
 
 from ..taps.place import Line, user_line
+from .naming import plain_path
 
 __all__ = ["Site", "Sites"]
 
@@ -74,29 +75,34 @@ class Sites:
         self._stack.clear()
         if root is not None:
             for name, module in root.named_modules():
-                path = name.replace("_orig_mod.", "").replace("_orig_mod", "")
+                path = plain_path(name)
                 self._paths[id(module)] = (site.model, path)  # a backward pass may call it again
 
-    def here(self) -> Site:
-        """Return where the op is that is being dispatched."""
+    def note(self) -> int:
+        """Note where an op is, before it runs, if autograd has just made a node for it.
+
+        Returns:
+            The number of that node, else of the last one before it; for :meth:`here`.
+        """
+        serial = _sequence_number() - 1
+        if serial >= 0 and serial not in self._owners:
+            self._owners[serial] = self.here(serial)
+        return serial
+
+    def here(self, serial: int) -> Site:
+        """Return where the op is that is being dispatched.
+
+        Args:
+            serial: what :meth:`note` returned for it.
+        """
         node = torch._C._current_autograd_node()
         if node is not None and node is not self._outer and not _recomputing():
-            site = self._in_backward(node)
-        else:
-            base = self._base
-            self._settle()
-            model, module = self._stack[-1].place if self._stack else (base.model, base.module)
-            site = replace(
-                base,
-                line=user_line(self._boundary) or base.line,
-                module=module,
-                model=model,
-                serial=_sequence_number() - 1,
-            )
-        serial = _sequence_number() - 1
-        if serial >= 0:
-            self._owners.setdefault(serial, site)
-        return site
+            return self._in_backward(node)
+        base = self._base
+        self._settle()
+        model, module = self._stack[-1].place if self._stack else (base.model, base.module)
+        line = user_line(self._boundary) or base.line
+        return Site(base.phase, line, module, model, base.call, base.node, serial)
 
     @contextmanager
     def followed(self) -> Iterator[None]:

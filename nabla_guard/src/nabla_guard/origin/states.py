@@ -11,11 +11,12 @@ from torch import Tensor
 __all__ = ["FINITE", "INF", "NAN", "bad_mask", "fresh_mask", "limits_of", "state_of", "values_of"]
 
 FINITE, INF, NAN = 0, 1, 2
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def values_of(tensor: Tensor) -> Tensor | None:
     """Return the stored real values of any floating-point tensor, ``None`` for all others."""
-    if hasattr(tensor, "to_local"):
+    if type(tensor) not in _PLAIN and hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if tensor.is_meta or tensor.is_quantized or not tensor.numel():
         return None
@@ -36,7 +37,10 @@ def limits_of(tensor: Tensor) -> tuple[float, float] | None:
     if values is None or not values.numel():
         return None
     low, high = torch.aminmax(values)
-    return float(low), float(high)
+    if values.is_cpu:
+        return low.item(), high.item()
+    found = torch.stack((low, high)).tolist()  # one wait for the device
+    return found[0], found[1]
 
 
 def state_of(tensor: Tensor) -> int:
@@ -45,9 +49,11 @@ def state_of(tensor: Tensor) -> int:
     if limits is None:
         return FINITE
     low, high = limits
+    if -math.inf < low and high < math.inf:  # never true for NaN
+        return FINITE
     if math.isnan(low) or math.isnan(high):
         return NAN
-    return INF if math.isinf(low) or math.isinf(high) else FINITE
+    return INF
 
 
 def bad_mask(tensor: Tensor) -> Tensor | None:

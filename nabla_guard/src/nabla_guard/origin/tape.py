@@ -118,7 +118,7 @@ class CallEntry(Entry):
         generators: state of the random generators at its start; ``None`` when it cannot draw.
         version: moves with every change of its parameters.
         mutated: it changed one of its arguments in place.
-        batch: length of the first axis of its first tensor; 0 when not known.
+        shape: of its first tensor; empty when not known.
     """
 
     module: Module
@@ -127,7 +127,7 @@ class CallEntry(Entry):
     generators: Generators | None
     version: int = 0
     mutated: bool = False
-    batch: int = 0
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 __all__ = [
+    "OpTraits",
     "can_overflow",
-    "is_lift",
     "is_meant",
     "is_selection",
     "name_of",
+    "traits_of",
     "writes",
 ]
 
@@ -119,10 +122,49 @@ _OVERFLOWING = frozenset(
 )
 
 
+class OpTraits(NamedTuple):
+    """What the schema of an op says of every call of it.
+
+    Attributes:
+        name: plain name: ``aten::div_.Tensor`` gives ``div``.
+        is_view: its outcome shares the memory of an argument.
+        is_lift: it hands a tensor made of Python numbers (``torch.tensor``) to the program.
+        is_pointwise: each value of the outcome is made of those at the same position.
+        written: position and name of each argument that it changes in place.
+    """
+
+    name: str
+    is_view: bool
+    is_lift: bool
+    is_pointwise: bool
+    written: tuple[tuple[int, str], ...]
+
+
+_LIFTS = ("aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy")
+
+
+@lru_cache(maxsize=4096)
+def traits_of(op: OpOverload) -> OpTraits:
+    """Read the schema of an op, once: each look at it makes new objects."""
+    full = op._schema.name
+    name = full.rpartition("::")[2]
+    arguments = enumerate(op._schema.arguments)
+    return OpTraits(
+        name=name[:-1] if name.endswith("_") and not name.endswith("__") else name,
+        is_view=op.is_view,
+        is_lift=full in _LIFTS,
+        is_pointwise=torch.Tag.pointwise in op.tags,
+        written=tuple(
+            (position, argument.name)
+            for position, argument in arguments
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
+    )
+
+
 def name_of(op: OpOverload) -> str:
     """Return the plain name of an op: ``aten::div_.Tensor`` gives ``div``."""
-    name = op._schema.name.rpartition("::")[2]
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    return traits_of(op).name
 
 
 def is_meant(
@@ -138,11 +180,6 @@ def is_meant(
     return not has_nan and any(_is_infinite(value) for value in (*args, *kwargs.values()))
 
 
-def is_lift(op: OpOverload) -> bool:
-    """Whether an op hands a tensor made of Python numbers (``torch.tensor``) to the program."""
-    return op._schema.name in ("aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy")
-
-
 def is_selection(name: str) -> bool:
     """Whether an op picks values instead of computing with all of them."""
     return name in _SELECTION
@@ -156,10 +193,8 @@ def can_overflow(name: str) -> bool:
 def writes(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Tensor]:
     """Return the tensors that an op is going to change in place."""
     found: list[Tensor] = []
-    for position, argument in enumerate(op._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = args[position] if position < len(args) else kwargs.get(argument.name)
+    for position, name in traits_of(op).written:
+        value = args[position] if position < len(args) else kwargs.get(name)
         if isinstance(value, Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):

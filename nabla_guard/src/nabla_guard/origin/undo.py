@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
@@ -34,7 +35,7 @@ class UndoLog:
     """
 
     def __init__(self) -> None:
-        self._own: set[int] = set()
+        self._own: dict[int, weakref.ref[Tensor]] = {}
         self._saved: dict[int, tuple[Tensor, Tensor]] = {}
         self._alive: list[torch.UntypedStorage] = []
 
@@ -42,7 +43,14 @@ class UndoLog:
         """Note that the re-execution allocated the memory of ``tensor``."""
         storage = _storage(tensor)
         if storage is not None:
-            self._own.add(storage._cdata)
+            self._own[storage._cdata] = weakref.ref(tensor)
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return the tensor of which ``tensor`` is a part, if the re-execution made it."""
+        storage = _storage(tensor)
+        reference = None if storage is None else self._own.get(storage._cdata)
+        made = None if reference is None else reference()
+        return tensor if made is None or made.numel() <= tensor.numel() else made
 
     def about_to_write(self, tensor: Tensor) -> None:
         """Keep the contents of ``tensor`` unless the re-execution made it."""

@@ -15,12 +15,13 @@ from types import CodeType
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 
 from ..origin.ambient import all_generators_kept
 from ..origin.as_it_ran import eager, thawed, training
+from ..origin.batch import batch_of
 from ..origin.kept import Kept
-from ..origin.parts import batch_size, hooks_in
+from ..origin.naming import bare
+from ..origin.parts import hooks_in
 from ..origin.reach import functions_of, reach_kept
 from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
 from ..origin.undo import (
@@ -52,7 +53,7 @@ class Step:
     Attributes:
         records_graph: whether derivatives can be taken inside of it.
         modules: the root modules that it calls.
-        batch: number of samples in its batch; 0 when not known.
+        batch: its batch.
 
     Raises:
         CannotExecute: there is no backward pass, or it depends on what was not kept.
@@ -73,15 +74,13 @@ class Step:
             self._entries = needed(kept.tape.entries, self._roots, backward.number)
         except LookupError as missing:
             raise CannotExecute(str(missing)) from None
-        self.batch = batch_size(self._entries)
+        self.batch = batch_of(self._entries)
         self._made: dict[int, list[Tensor]] = {}
         self.records_graph = any(
             getattr(getattr(entry, "function", None), "__name__", "") == "grad"
             for entry in self._entries
         )
         self.modules = list({id(m): m for m in map(_module, self._entries) if m}.values())
-        if any(isinstance(module, DistributedDataParallel) for module in self.modules):
-            raise CannotExecute("the model communicates between processes while it runs")
 
     def execute(self, mode: ShadowMode) -> list[Tensor]:
         """Execute it under a shadow mode and return the losses.
@@ -94,7 +93,7 @@ class Step:
         with self._traceless(mode.undo), mode.frames.followed():
             for entry in self._entries:
                 if isinstance(entry, CallEntry):
-                    mode.frames.enter_root(entry.module)
+                    mode.frames.enter_root(bare(entry.module))
                 mode.frames.place = entry.place
                 with entry.ambient.restored(), self._graph(), mode:
                     self._do(entry)
@@ -122,7 +121,7 @@ class Step:
             generators.restore()
         if isinstance(entry, CallEntry):
             with training(entry.module, entry.training):
-                outcome = entry.module(*args, **named)
+                outcome = bare(entry.module)(*args, **named)
         elif isinstance(entry, OpEntry):
             outcome = entry.function(*args, **named)
         else:

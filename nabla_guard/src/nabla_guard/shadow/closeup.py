@@ -18,7 +18,7 @@ from types import CodeType
 import torch
 from torch import Tensor
 
-from ..origin.measure import sample_at
+from ..origin.batch import Batch, sample_at
 from ..origin.tape import leaves
 from ..taps.place import user_line
 from .compare import flushed_share, magnitude, relative_error
@@ -44,7 +44,7 @@ class CloseUp:
         dtype: coarsest dtype of its results.
         limits: how far is too far.
         until: code outside of which no line of the program lies.
-        batch: number of samples in the batch; 0 when not known.
+        batch: the batch of the step.
 
     Attributes:
         verdict: the error of the region, if it is one.
@@ -56,7 +56,7 @@ class CloseUp:
         dtype: torch.dtype,
         limits: ShadowLimits,
         until: frozenset[CodeType],
-        batch: int = 0,
+        batch: Batch | None = None,
     ) -> None:
         self.verdict: RegionError | None = None
         self._number = number
@@ -64,7 +64,7 @@ class CloseUp:
         self._limit = error_limit(dtype)
         self._limits = limits
         self._until = until
-        self._batch = batch
+        self._batch = batch or Batch()
         self._wrong: dict[int, _Descent] = {}
         self._overflows: dict[int, _Descent] = {}
         self._inherited: _Descent | None = None

@@ -13,6 +13,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from ..origin.naming import model_name, plain_path
 from ..origin.tape import leaves
 from ..taps.place import Line
 from .limits import roundoff
@@ -107,11 +108,8 @@ class Frames:
 
     def enter_root(self, root: Module) -> None:
         """Say which root module is called next."""
-        self._model = type(getattr(root, "_orig_mod", root)).__name__
-        self._paths = {
-            id(module): name.replace("_orig_mod.", "").replace("_orig_mod", "")
-            for name, module in root.named_modules()
-        }
+        self._model = model_name(root)
+        self._paths = {id(module): plain_path(name) for name, module in root.named_modules()}
 
     def leave(self, tensor: Tensor) -> None:
         """A tensor is used outside of the region that runs now."""

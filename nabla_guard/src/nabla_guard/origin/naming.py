@@ -1,0 +1,30 @@
+"""What a root module and the modules inside of it are called, whatever wraps the model."""
+
+from __future__ import annotations
+
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["bare", "model_name", "plain_path"]
+
+_COMPILED = "_orig_mod"
+
+
+def bare(module: Module) -> Module:
+    """Return the model itself, without what makes its processes communicate.
+
+    Called directly, it computes the same outputs and starts no collective operation: the hooks of
+    :class:`~torch.nn.parallel.DistributedDataParallel` wait for a call of that.
+    """
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def model_name(root: Module) -> str:
+    """Return the class name of a root module: that of the model which was wrapped or compiled."""
+    inner = bare(root)
+    return type(getattr(inner, _COMPILED, inner)).__name__
+
+
+def plain_path(name: str) -> str:
+    """Return the dotted name of a module or parameter as if nothing in it was compiled."""
+    return ".".join(part for part in name.split(".") if part != _COMPILED)
