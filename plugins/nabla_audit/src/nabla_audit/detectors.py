@@ -13,6 +13,7 @@ from .accumulation import AccumulationDetector
 from .columns import ColumnDetector
 from .evaluation import EvaluationDetector, RecomputationDetector
 from .gradient import DetachedTermDetector, FlatGradientDetector
+from .idle import IdleDetector
 from .influence import InfluenceDetector
 from .loading import LoaderDetector
 from .losses import LossDetector
@@ -34,6 +35,7 @@ __all__ = ["detectors_for"]
 
 _KINDS = (
     WiringDetector,
+    IdleDetector,
     LossDetector,
     MixedPrecisionDetector,
     StrayDetector,

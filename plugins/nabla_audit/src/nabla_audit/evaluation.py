@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts
+from nabla_guard.families.always_on import Drop
 from nabla_guard.families.evaluations import EvaluationFacts, EvaluationWatch
 from nabla_guard.families.recomputation import RecomputationFacts, RecomputationWatch
 
@@ -42,11 +43,14 @@ class EvaluationDetector:
 
 
 def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[Issue]:
-    """Yield an issue if several batches were evaluated in training mode."""
+    """Yield an issue if several batches were evaluated with dropout or in training mode."""
     module, place = evaluation.module, evaluation.place
     trained = any(parameter.optimizers for parameter in module.parameters)
     meant = evaluation.usual or evaluation.repeated
     if evaluation.batches < _BATCHES or meant or not trained:
+        return
+    if evaluation.drop is not None:
+        yield _unreached_issue(evaluation, evaluation.drop, step)
         return
     active = " and ".join(module.mode_dependent)
     yield EVALUATING_IN_TRAIN_MODE.issue(
@@ -57,6 +61,20 @@ def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[
         phase="loop",
         batches=Quantity(value=evaluation.batches, unit="batches", limit=_BATCHES),
         active=active,
+    )
+
+
+def _unreached_issue(evaluation: EvaluationFacts, drop: Drop, step: int | None) -> Issue:
+    name, place = evaluation.module.name, drop.place
+    return EVALUATING_IN_TRAIN_MODE.issue(
+        f"{evaluation.batches} different batches (limit {_BATCHES}) went through {name} without "
+        f"gradients in evaluation mode, and {drop.module} dropped values all the same: it calls "
+        f"{drop.what}.",
+        step=step,
+        where=place.location(module=drop.module) if place else Location(module=drop.module),
+        phase="forward",
+        batches=Quantity(value=evaluation.batches, unit="batches", limit=_BATCHES),
+        active=drop.what,
     )
 
 

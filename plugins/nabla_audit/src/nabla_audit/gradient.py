@@ -42,9 +42,10 @@ class DetachedTermDetector:
 def _term_issue(term: DeadTerm, step: int) -> Issue:
     place = term.cut_at
     at = f" at {place}" if place is not None else ""
+    how = "autograd.grad without create_graph=True" if term.kind == "grad" else term.kind
     return LOSS_TERM_DETACHED.issue(
         f"A term of the loss ({term.value:.4g} of {term.total:.4g}) depends on {term.parameters} "
-        f"trained parameters, but {term.kind}{at} cut it from the graph: it has no gradient.",
+        f"trained parameters, but {how}{at} cut it from the graph: it has no gradient.",
         step=step,
         where=place.location() if place is not None else Location(op=term.kind),
         phase="loss",

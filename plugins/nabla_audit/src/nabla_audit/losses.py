@@ -134,6 +134,10 @@ def _likelihood(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdi
         axis = _class_axis(found, softmax)
         if axis is not None and first.direct and softmax.axis != axis:
             yield _wrong_axis(found, softmax, axis)
+    if first.op == "LogSoftmax" and second is not None and second.op == "Softmax":
+        axis = _class_axis(found, second)
+        if axis is not None and second.direct and second.axis not in (None, axis):
+            yield _wrong_axis(found, second, axis)
     if first.op == "LogSoftmax" and second is not None and second.op in ("Softmax", "Sigmoid"):
         yield from _twice(found, second, certain=second.op == "Softmax")
 
@@ -247,12 +251,13 @@ def _broadcast(found: LossInput) -> Iterator[Verdict]:
         target = (given[0],)
     elif target is None or math.prod(target) == math.prod(shape) or math.prod(given) < 2:
         return
+    verb = "multiplied with" if found.loss == "Mul" else "compared with"
     yield (
         _TWICE,
         _make(
             BROADCAST_TARGET,
             found,
-            f"A prediction of shape {given} is compared with a target of shape {target} at shape "
+            f"A prediction of shape {given} is {verb} a target of shape {target} at shape "
             f"{shape}: every prediction with every target.",
             Severity.HIGH,
             {"pairs": Quantity(value=math.prod(shape), limit=math.prod(given))},

@@ -11,7 +11,7 @@ from nabla_guard.families.clipping import ClipFacts, ClipWatch
 from nabla_guard.families.scaling import ScalerWatch
 
 from .rules.protocol import CLIP_BEFORE_UNSCALE, CLIP_OF_NOTHING, SCALER_PROTOCOL
-from .streak import Streaks
+from .streak import CONSECUTIVE, Streaks
 
 __all__ = ["MixedPrecisionDetector"]
 
@@ -36,12 +36,22 @@ class MixedPrecisionDetector:
         """See :class:`nabla_core.detector.Detector`."""
         return not (self._clips.suspects or self._scaler.direct or self._scaler.mixed)
 
+    def _clips_in_vain(self, optimizer: OptimizerFacts, step: int) -> Iterator[Issue]:
+        """Clipping between a step and the next backward, while none follows before the step."""
+        idle = None if self._clips.useful else self._clips.idle
+        holds = idle is not None and optimizer.wrote
+        length = self._streaks.count(("vain", id(optimizer)), holds, step)
+        if idle is not None and length == CONSECUTIVE and ("vain", idle.place) not in self._told:
+            self._told.add(("vain", idle.place))
+            yield _vain_issue(idle, optimizer, step)
+
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the step that is being closed."""
-        if self.patient:
-            return ()
         optimizer = self._facts.stepping
-        return () if optimizer is None else list(self._judge(optimizer, record.step))
+        if optimizer is None:
+            return ()
+        vain = list(self._clips_in_vain(optimizer, record.step)) if self._clips.ever else []
+        return vain if self.patient else [*vain, *self._judge(optimizer, record.step)]
 
     def _judge(self, optimizer: OptimizerFacts, step: int) -> Iterator[Issue]:
         for clip in self._clips.suspects:
@@ -71,6 +81,24 @@ def _nothing_issue(clip: ClipFacts, step: int) -> Issue:
         phase="loop",
         gradients_given=Quantity(value=0, unit="gradients", limit=1),
         gradients_written=clip.written,
+    )
+
+
+def _vain_issue(clip: ClipFacts, optimizer: OptimizerFacts, step: int) -> Issue:
+    story = (
+        f"its {clip.used} gradients had already been used by {optimizer.name}.step"
+        if clip.used
+        else "backward had not yet written its gradients"
+    )
+    return CLIP_OF_NOTHING.issue(
+        f"{clip.function}{_at(clip.place)} clips to {clip.limit:g} at a time when no step can feel "
+        f"it, before each of {CONSECUTIVE} steps in a row (limit 0): {story}.",
+        step=step,
+        where=_where(clip.place, clip.function),
+        phase="loop",
+        gradients_given=Quantity(value=clip.gradients, unit="gradients"),
+        gradients_used=clip.used,
+        clip_limit=clip.limit,
     )
 
 

@@ -34,7 +34,7 @@ class ProtocolDetector:
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the step that is being closed."""
         optimizer = self._facts.stepping
-        if optimizer is None or optimizer.closure:
+        if optimizer is None:
             return ()
         empty = _cleared_before_step(optimizer)
         if not empty and not optimizer.carried and not optimizer.pending:
@@ -51,7 +51,8 @@ class ProtocolDetector:
             self._values.keep(optimizer)
         if optimizer.carried:
             self._ledger.held(("carried", key), step)
-        if self._empty.count(key, empty, step) == CONSECUTIVE:
+        length = self._empty.count(key, empty, step)
+        if length == CONSECUTIVE and (not optimizer.closure or self._changed_nothing(optimizer)):
             text = _empty_text(optimizer)
             self._texts["empty", key] = (optimizer, text, self._empty.since(key))
             issue = _empty_issue(optimizer, text, self._empty.since(key), step)
@@ -61,6 +62,11 @@ class ProtocolDetector:
             self._texts["carried", key] = (optimizer, text, self._carried.since(key))
             issue = _carried_issue(optimizer, text, self._carried.since(key), step)
             yield self._ledger.made(("carried", key), issue)
+
+    def _changed_nothing(self, optimizer: OptimizerFacts) -> bool:
+        """What a closure's gradients were used for is over when they are looked at."""
+        identical = self._values.identical(optimizer)
+        return identical is not None and identical[0] == identical[1] > 0
 
     def finish(self) -> Iterable[Issue]:
         """Say in how many steps of the whole run the pattern held, and what became of it."""
@@ -105,8 +111,9 @@ def _empty_text(optimizer: OptimizerFacts) -> str:
     called = f" at {optimizer.step_at}" if optimizer.step_at is not None else ""
     how = f"cleared at {place}" if place is not None else "cleared by hand"
     count = clear.parameters if clear is not None else len(optimizer.parameters)
+    before = "still inside the closure of" if optimizer.closure else "before"
     return (
-        f"the gradients of {count} parameters were {how}, after backward{backward} and before "
+        f"the gradients of {count} parameters were {how}, after backward{backward} and {before} "
         f"{optimizer.name}.step{called}, so the step had nothing to apply."
     )
 

@@ -13,6 +13,7 @@ from nabla_guard.families.checkpoints import CheckpointFacts, CheckpointWatch
 from nabla_guard.families.state_dicts import ModuleLoad
 
 from .rules.resume import CHECKPOINT_KEYS_IGNORED, RESUME_LOST_STATE, RESUME_UNTIED
+from .streak import CONSECUTIVE
 
 __all__ = ["RestoreDetector", "judge_checkpoint", "judge_load"]
 
@@ -52,6 +53,8 @@ def judge_load(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
         complete = len(load.renamed) == len(load.missing) or not load.applied
         if not load.applied or (load.renamed and one_prefix and complete):
             yield _ignored(load, step)
+    if load.own:
+        yield from _own(load, step)
     if load.untied:
         yield _untied(load, load.untied[0], "are two parameters since then", Severity.HIGH, step)
     elif load.conflicting:
@@ -60,6 +63,53 @@ def judge_load(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
     elif load.split:
         text = "share memory in the state dict and are two parameters of the model"
         yield _untied(load, load.split[0], text, Severity.MEDIUM, step)
+
+
+def _own(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
+    """A state dict of the module's own tensors, from which nothing can be restored."""
+    if load.overwritten:
+        story = (
+            "state_dict() returned them without a copy (limit 0), and another load_state_dict has "
+            "overwritten them since: nothing is restored"
+        )
+        yield _own_issue(load, story, Severity.HIGH, step)
+    elif load.kept_steps:
+        story = (
+            f"state_dict() returned them {load.kept_steps} steps earlier without a copy (limit 0), "
+            "and training has changed them since: nothing is restored"
+        )
+        yield _own_issue(load, story, Severity.HIGH, step)
+    elif load.hidden and len({_prefix(*pair) for pair in load.hidden}) == 1:
+        wanted, found = load.hidden[0]
+        yield CHECKPOINT_KEYS_IGNORED.issue(
+            f"load_state_dict was given the {load.own} tensors that {load.module} already has: "
+            f"nothing of the loaded file was used (limit {load.wanted} entries), where all are "
+            f"under another prefix, e.g. {found} for {wanted}.",
+            step=step,
+            where=_where(load.place, load.module),
+            phase="resume",
+            applied=Quantity(value=0, unit="entries", limit=load.wanted),
+            renamed=len(load.hidden),
+        )
+    elif load.repeats >= CONSECUTIVE:
+        story = (
+            f"{load.repeats} times in a row (limit {CONSECUTIVE}), with steps in between: source "
+            "and target of the copy are one module"
+        )
+        yield _own_issue(load, story, Severity.MEDIUM, step)
+
+
+def _own_issue(load: ModuleLoad, story: str, severity: Severity, step: int | None) -> Issue:
+    return RESUME_LOST_STATE.issue(
+        f"load_state_dict was given the {load.own} tensors that {load.module} already has: "
+        f"{story}.",
+        step=step,
+        where=_where(load.place, load.module),
+        phase="resume",
+        severity=severity,
+        component="model",
+        own_entries=Quantity(value=load.own, unit="entries", limit=0),
+    )
 
 
 def _prefix(wanted: str, found: str) -> str:

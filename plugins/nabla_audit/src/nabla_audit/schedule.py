@@ -125,11 +125,16 @@ class ScheduleDetector:
         optimizer = self._facts.stepping
         if optimizer is None:
             return ()
-        return [
+        found = [
             issue
             for scheduler in self._watch.of(optimizer)
             for issue in self._judge(scheduler, record.step)
         ]
+        for scheduler in self._watch.schedulers.values():
+            if scheduler.rival_steps >= CONSECUTIVE and id(scheduler) not in self._told:
+                self._told.add(id(scheduler))
+                found.append(_rival_issue(scheduler, record.step))
+        return found
 
     def finish(self) -> Iterable[Issue]:
         """Judge the whole run."""
@@ -207,6 +212,23 @@ def _early_issue(scheduler: SchedulerFacts, calls: int, step: int | None) -> Iss
         phase="loop",
         calls_before_first_step=Quantity(value=1, unit="calls", limit=0),
         calls=calls,
+    )
+
+
+def _rival_issue(scheduler: SchedulerFacts, step: int) -> Issue:
+    own, rival = scheduler.optimizer, scheduler.rival
+    named = rival.name if rival is not None else "another optimizer"
+    made = f", made at {own.made_at}," if own.made_at is not None else ""
+    return SCHEDULER_BEFORE_OPTIMIZER.issue(
+        f"{scheduler.name}{_at(scheduler)} was stepped {scheduler.calls} times for {own.name}"
+        f"{made} which has made 0 steps (limit 1), while {named} makes the steps on the same "
+        "parameters: its learning rate follows no schedule.",
+        step=step,
+        where=_where(scheduler),
+        phase="loop",
+        severity=Severity.HIGH,
+        own_steps=Quantity(value=own.steps, unit="steps", limit=1),
+        calls=scheduler.calls,
     )
 
 

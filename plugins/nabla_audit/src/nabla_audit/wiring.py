@@ -17,6 +17,7 @@ __all__ = ["WiringDetector"]
 
 
 _PATIENCE_WRITES = 8
+_MANY_STEPS = 10
 
 
 class WiringDetector:
@@ -29,6 +30,8 @@ class WiringDetector:
         self._facts = facts
         self._reach = facts.gather(ReachWatch)
         self._judged: set[int] = set()
+        self._next_look = _MANY_STEPS
+        self._idle: dict[int, tuple[OptimizerFacts, list[ParameterFacts], int]] = {}
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge when the optimizer is about to make its third step, and now and then after it."""
@@ -37,6 +40,9 @@ class WiringDetector:
             return ()
         if optimizer.steps == CONSECUTIVE - 1:
             return self._judge(optimizer, list(self._facts.parameters), record.step)
+        if optimizer.steps >= self._next_look:
+            self._next_look = 2 * optimizer.steps
+            self._note_idle(optimizer.steps)
         if not self._have_joined():
             return ()
         known = list(self._facts.parameters)
@@ -67,8 +73,51 @@ class WiringDetector:
         ]
         if foreign and left_out and any(facts.running for facts in known):
             return [_foreign_issue(optimizer, foreign, self._once(left_out), step)]
+        if left_out and self._holds_only_frozen(optimizer):
+            return [_frozen_issue(optimizer, self._once(left_out), step)]
         mine = self._once(self._beside(optimizer, left_out, known))
+        idle = self._once(self._held_by_idle(known)) if _is_all(foreign, optimizer) else []
+        if idle:
+            return [_foreign_issue(optimizer, foreign, idle, step)]
         return list(_left_out_issues(optimizer, mine, step))
+
+    def _held_by_idle(self, known: Iterable[ParameterFacts]) -> list[ParameterFacts]:
+        """Running parameters with gradients that nobody changes, because no optimizer that holds
+        them has ever stepped."""
+        candidates = [
+            facts
+            for facts in known
+            if facts.running
+            and facts.optimizers
+            and facts.nonzero_writes >= CONSECUTIVE
+            and not any(optimizer.steps for optimizer in facts.optimizers)
+        ]
+        self._facts.examine(candidates)
+        return [facts for facts in candidates if facts.trainable and not facts.moved]
+
+    def finish(self) -> Iterable[Issue]:
+        """Judge the optimizers that had never stepped when others made their tenth step, and
+        later."""
+        for optimizer, members, steps in self._idle.values():
+            mine = [] if optimizer.steps else self._once(members)
+            if mine:
+                yield _never_stepped_issue(optimizer, mine, steps)
+
+    def _note_idle(self, steps: int) -> None:
+        """Remember optimizers that have not stepped; a program's objects are gone at its end."""
+        self._idle.clear()
+        for facts in self._held_by_idle(list(self._facts.parameters)):
+            for optimizer in facts.optimizers:
+                self._idle.setdefault(id(optimizer), (optimizer, [], steps))[1].append(facts)
+
+    def _holds_only_frozen(self, optimizer: OptimizerFacts) -> bool:
+        """Whether nothing that this optimizer holds can get a gradient, and no other one steps."""
+        if optimizer.wrote or any(
+            other.steps for other in self._facts.optimizers if other is not optimizer
+        ):
+            return False
+        self._facts.examine(optimizer.parameters)
+        return not any(facts.trainable or facts.writes for facts in optimizer.parameters)
 
     def _once(self, left_out: list[ParameterFacts]) -> list[ParameterFacts]:
         new = [facts for facts in left_out if id(facts) not in self._judged]
@@ -117,6 +166,30 @@ class WiringDetector:
         ]
 
 
+def _is_all(found: list[ParameterFacts], optimizer: OptimizerFacts) -> bool:
+    return bool(found) and len(found) == len(optimizer.parameters)
+
+
+def _never_stepped_issue(
+    optimizer: OptimizerFacts, members: list[ParameterFacts], steps: int
+) -> Issue:
+    named = ", ".join(facts.name for facts in members[:4])
+    writes = min(facts.nonzero_writes for facts in members)
+    place = optimizer.made_at
+    made = f" made at {place}" if place is not None else ""
+    return PARAMETER_NOT_IN_OPTIMIZER.issue(
+        f"{len(members)} parameters ({named}) received non-zero gradients in {writes} backward "
+        f"passes (limit {CONSECUTIVE}) and did not change: the only optimizer that holds them, the "
+        f"{optimizer.name}{made}, made 0 steps while another made {steps}.",
+        where=place.location() if place is not None else Location(op=optimizer.name),
+        phase="loop",
+        severity=Severity.MEDIUM,
+        parameters=Quantity(value=len(members), unit="parameters", limit=0),
+        gradient_writes=Quantity(value=writes, unit="backward passes", limit=CONSECUTIVE),
+        own_steps=0,
+    )
+
+
 def _foreign_issue(
     optimizer: OptimizerFacts,
     foreign: list[ParameterFacts],
@@ -131,11 +204,30 @@ def _foreign_issue(
         f"belong to "
         f"no module that runs and never received a gradient, while {len(left_out)} running "
         f"parameters "
-        f"with gradients ({named}{', ...' if len(left_out) > 3 else ''}) are in no optimizer.",
+        f"with gradients ({named}{', ...' if len(left_out) > 3 else ''}) are in no optimizer that "
+        "steps.",
         step=step,
         where=place.location() if place is not None else Location(op=optimizer.name),
         phase="loop",
         foreign_parameters=Quantity(value=len(foreign), unit="parameters", limit=0),
+        missing_parameters=Quantity(value=len(left_out), unit="parameters", limit=0),
+    )
+
+
+def _frozen_issue(optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int) -> Issue:
+    named = ", ".join(facts.name for facts in left_out[:3])
+    place = optimizer.made_at
+    made = f" (made at {place})" if place is not None else ""
+    count = len(optimizer.parameters)
+    return FOREIGN_PARAMETER.issue(
+        f"All {count} parameters in {optimizer.name}{made} have requires_grad=False and never "
+        f"received a gradient, while {len(left_out)} running parameters with gradients ({named}"
+        f"{', ...' if len(left_out) > 3 else ''}) are in no optimizer: the steps train nothing "
+        "(limit 0).",
+        step=step,
+        where=place.location() if place is not None else Location(op=optimizer.name),
+        phase="loop",
+        foreign_parameters=Quantity(value=count, unit="parameters", limit=0),
         missing_parameters=Quantity(value=len(left_out), unit="parameters", limit=0),
     )
 
@@ -151,6 +243,7 @@ def _left_out_issues(
         root = members[0].root.name if members[0].root is not None else ""
         largest = max(members, key=lambda facts: facts.size)
         faulty = largest.fresh is True and not any(facts.loaded for facts in members)
+        faulty = faulty or all(facts.frozen_first for facts in members)
         yield _left_out_issue(optimizer, f"{root}.{owner}".rstrip("."), members, faulty, step)
 
 
@@ -164,7 +257,9 @@ def _left_out_issue(
     named = ", ".join(facts.name for facts in members[:4])
     writes = min(facts.nonzero_writes for facts in members)
     tail = (
-        "and keep random initial values"
+        "and do not change, although they were frozen at first and were unfrozen since"
+        if all(facts.frozen_first for facts in members)
+        else "and keep random initial values"
         if faulty
         else "and do not change; if that is meant, requires_grad_(False) saves their gradients"
     )

@@ -10,12 +10,16 @@ __all__ = ["DROPOUT_MASK_REDRAWN", "EVALUATING_IN_TRAIN_MODE", "RULES"]
 EVALUATING_IN_TRAIN_MODE = Rule(
     id="AUD302",
     name="evaluating-in-train-mode",
-    summary="A model was evaluated without gradients while it was in training mode.",
+    summary="A model was evaluated without gradients while it, or a dropout inside it, was in "
+    "training mode.",
     rationale="Dropout makes the score noisy and too low, and normalisation layers learn from the "
     "validation data.",
-    fix="Call model.eval() before the evaluation and model.train() after it.",
+    fix="Call model.eval() before the evaluation and model.train() after it; pass "
+    "training=self.training to F.dropout, and register dropout modules in __init__.",
     limits="Needs two different batches without gradients in a row and a layer that depends on "
-    "the mode. Silent when the program does it before nearly every training call (pseudo-labels), "
+    "the mode, or a module in evaluation mode that calls F.dropout without its training argument, "
+    "an unregistered Dropout, or attention with a dropout_p above 0. Silent when the "
+    "program does it before nearly every training call (pseudo-labels), "
     "when an optimizer step follows without another training call (a generator that samples), and "
     "while running statistics are averaged anew, and when a batch is given twice in a row or each "
     "one three times, as Monte-Carlo dropout does.",

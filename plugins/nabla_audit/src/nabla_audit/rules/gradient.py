@@ -13,9 +13,11 @@ LOSS_TERM_DETACHED = Rule(
     summary="A term of the loss is computed from trained parameters but has no gradient.",
     rationale="The term is in the logged loss and changes nothing: its weight has no effect.",
     fix="Remove the detach, .data or no_grad before the term, or remove the term.",
-    limits="Followed in three steps after the first one; needs two of them. Silent for a term that "
-    "is itself a detached scalar (a surrogate loss, a logged value), and for one whose detached "
-    "part also feeds a term with gradient, as in virtual adversarial training. Terms that lost "
+    limits="Followed in three steps after the first one, in up to nine with several optimizers; "
+    "needs two of them. Silent for a term that is itself a detached scalar (a surrogate "
+    "loss, a logged value), and for one whose detached part also "
+    "feeds a term with gradient, as in virtual adversarial training, unless the term is made "
+    "of a derivative taken without create_graph=True. Terms that lost "
     "their gradient through item(), numpy or a custom Function are not seen; neither is anything "
     "under torch.compile, in models with torch's own attention layers or when another function "
     "mode is active.",

@@ -91,7 +91,8 @@ BROADCAST_TARGET = Rule(
     fix="Give both the same shape, e.g. model(x).squeeze(-1) or y.unsqueeze(-1).",
     limits="Needs two backward passes. Only when neither side has the shape of the result. A "
     "difference written by hand is reported when a (N, 1) prediction becomes (N, N) and no "
-    "unsqueeze made that axis, which is how pairwise differences are written. " + _LOOKED_AT,
+    "unsqueeze made that axis, which is how pairwise differences are written; a product of (N, 1) "
+    "and (N,) when nothing but additions stand between it and the mean or sum. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),

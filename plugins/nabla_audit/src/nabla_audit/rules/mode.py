@@ -84,13 +84,15 @@ SCHEDULER_STEPPED_TOO_OFTEN = Rule(
 SCHEDULER_BEFORE_OPTIMIZER = Rule(
     id="AUD305",
     name="scheduler-before-optimizer",
-    summary="The scheduler is stepped before the optimizer in every iteration.",
+    summary="The scheduler is stepped before the optimizer in every iteration, or for an optimizer "
+    "that never steps.",
     rationale="The first learning rate of the schedule is never used, and the whole schedule runs "
     "one step early.",
     fix="Call scheduler.step() after optimizer.step().",
     limits="Reported when the scheduler made exactly one step before the first and between each of "
     "the next three steps; for a schedule per epoch at the end of the run. Silent with a gradient "
-    "scaler, whose first steps are skipped on purpose.",
+    "scaler, whose first steps are skipped on purpose. HIGH when its optimizer has never stepped "
+    "while another one made three steps on the same parameters: the optimizer was made anew.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("calls", "schedulers"),

@@ -22,14 +22,17 @@ __all__ = [
 STEP_WITHOUT_GRADIENT = Rule(
     id="AUD101",
     name="step-without-gradient",
-    summary="The gradients were cleared between backward and the optimizer step.",
+    summary="The gradients were cleared between backward and the optimizer step, or backward was "
+    "never called.",
     rationale="The step has nothing to apply: the parameters never learn, and nothing raises "
     "an error.",
     fix="Move zero_grad() to the start of the iteration, before the forward pass, or behind "
     "step().",
-    limits="Reported after three such steps in a row. Steps with a closure are not judged. A "
-    "gradient "
-    "that is zero by itself is no fault: a clear must have come after a backward that wrote.",
+    limits="Reported after three such steps in a row; with a closure, only if they changed "
+    "nothing. A gradient "
+    "that is zero by itself is no fault: a clear must have come after a backward that wrote. A "
+    "missing backward is reported at the fourth step, if the model ran with gradients on, nothing "
+    "in the program has a gradient, and the steps changed nothing.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.written"),
@@ -52,8 +55,7 @@ GRADIENTS_NOT_CLEARED = Rule(
     limits="Reported after three such steps in a row, only if every gradient of the optimizer is "
     "carried "
     "over untouched: accumulation over micro-batches, decayed or partly cleared gradients are no "
-    "fault. "
-    "Steps with a closure are not judged.",
+    "fault. With a closure, what its evaluations add up within one step is not judged.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.carried"),
@@ -184,11 +186,15 @@ CLIP_BEFORE_UNSCALE = Rule(
 CLIP_OF_NOTHING = Rule(
     id="AUD108",
     name="clip-of-nothing",
-    summary="Clipping is given no gradient at all.",
-    rationale="Nothing is clipped, and the norm that is returned and logged is zero.",
-    fix="Pass model.parameters() anew at each call: an iterator is used up after the first one.",
-    limits="At the second such call, only while backward has written gradients. Clipping the "
-    "parameters of a part that did not take part would be reported wrongly.",
+    summary="Clipping is given no gradient that a step will use.",
+    rationale="Nothing is clipped: the norm that is returned and logged is zero, or that of "
+    "gradients whose step is over.",
+    fix="Clip between backward() and step(), and pass model.parameters() anew at each call: an "
+    "iterator is used up after the first one.",
+    limits="At the second call that is given an empty list while backward has written gradients. "
+    "Parameters without gradients may belong to a part that does not take part. Clipping "
+    "behind the step or before backward is reported before the third step in a row without any "
+    "other clipping; an infinite limit only measures.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "clipping"),

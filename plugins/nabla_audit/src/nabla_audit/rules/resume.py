@@ -16,16 +16,23 @@ __all__ = [
 RESUME_LOST_STATE = Rule(
     id="AUD601",
     name="resume-lost-state",
-    summary="A run was resumed without a part of its state that was saved.",
+    summary="A run was resumed without a part of its state that was saved, or a model was given "
+    "back its own tensors.",
     rationale="The optimizer's moments start from zero, or the schedule starts over: the loss "
-    "jumps and the run is no longer the one that was stopped.",
-    fix="Load the state dict of every component that the checkpoint holds.",
+    "jumps and the run is no longer the one that was stopped. state_dict() returns the tensors of "
+    "the model and no copy of them: the best weights that were kept so are the last ones.",
+    fix="Load the state dict of every component that the checkpoint holds; keep "
+    "copy.deepcopy(model.state_dict()) where weights are to be restored later.",
     limits="Automatically only from what torch.load returned: optimizer moments, schedulers and "
     "loss scales. "
     "HIGH when the optimizer in use has the same parameters, settings and learning rate as the "
     "saved one, else INFO, because fine-tuning takes the weights only; a schedule counts when that "
     "optimizer was restored or fits. A loss scaler is MEDIUM when such a run goes on with another "
-    "scale, else INFO. Compare states by hand with nabla.audit.resume(before, after).",
+    "scale, else INFO. A model's own tensors are HIGH when an optimizer or another "
+    "load_state_dict has changed them since state_dict() returned them, and "
+    "MEDIUM when an untouched own state was loaded three times with steps in between, as for a "
+    "target network that is the network itself. Compare states by hand with "
+    "nabla.audit.resume(before, after).",
     severity=Severity.HIGH,
     since="0.1",
     needs=("checkpoints",),
@@ -40,12 +47,14 @@ RESUME_LOST_STATE = Rule(
 CHECKPOINT_KEYS_IGNORED = Rule(
     id="AUD602",
     name="checkpoint-keys-ignored",
-    summary="load_state_dict(strict=False) used nothing, or not what only a prefix separates.",
+    summary="load_state_dict used nothing of a checkpoint, or not what only a prefix separates.",
     rationale="The weights stay at their initial values although a checkpoint was loaded; nothing "
     "raises an error.",
     fix="Remove the prefix from the keys, and load with strict=True or check the returned names.",
     limits="Reported when no entry was used, or when every missing entry exists under one prefix "
-    "with the same shape. Entries that are missing altogether, as a new head is, are no fault.",
+    "with the same shape; also when a module was given its own tensors, while a file that was "
+    "loaded and used by nobody has all of them under one prefix. Entries that are "
+    "missing altogether, as a new head is, are no fault.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("checkpoints",),

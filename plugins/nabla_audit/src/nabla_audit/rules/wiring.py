@@ -21,17 +21,19 @@ __all__ = [
 PARAMETER_NOT_IN_OPTIMIZER = Rule(
     id="AUD201",
     name="parameter-not-in-optimizer",
-    summary="A parameter receives gradients, is in no optimizer and keeps its random initial "
-    "values.",
+    summary="A parameter receives gradients, is in no optimizer that steps, and keeps its random "
+    "initial values.",
     rationale="A part of the model stays random while the rest learns to live with it.",
     fix="Pass all parameters to the optimizer, or call requires_grad_(False) on what must stay "
     "as it is.",
     limits="Judged at the third step, and after three gradients of parameters that join later. "
     "Why a parameter was left out cannot be observed. It is a fault only if its values look "
-    "freshly drawn, no load_state_dict set them, nobody changes them and no optimizer ever held "
-    "them; "
-    "else it is reported as information. Weights loaded in another way that look like a normal or "
-    "uniform sample, and random features that are meant to stay random, would be reported wrongly.",
+    "freshly drawn and no load_state_dict set them, or if they were frozen at first and were "
+    "unfrozen during the run; and if nobody changes them and no optimizer ever held them; "
+    "else it is reported as information. MEDIUM at the end of a run for parameters whose only "
+    "optimizer never stepped, while another one made ten steps. Weights loaded in another "
+    "way that look like a normal or uniform sample, and random features that are meant to "
+    "stay random, would be reported wrongly.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("wiring", "gradients.written"),
@@ -45,12 +47,14 @@ PARAMETER_NOT_IN_OPTIMIZER = Rule(
 FOREIGN_PARAMETER = Rule(
     id="AUD202",
     name="optimizer-holds-foreign-parameter",
-    summary="The optimizer holds parameters that no running module has, and misses some that run.",
+    summary="The optimizer holds parameters that do not run or are frozen, and misses those that "
+    "train.",
     rationale="A module was replaced or copied after the optimizer was made: the optimizer trains "
     "the old object, the program runs the new one.",
     fix="Make the optimizer after the model has its final parts, or add the new ones by "
     "add_param_group.",
-    limits="Needs both: a held parameter that is never written, and a running one with non-zero "
+    limits="Needs both: a held parameter that is never written (or nothing but frozen ones, "
+    "as when adapters were added after the optimizer was made), and a running one with non-zero "
     "gradients that no optimizer holds and nobody changes. Only parameters of modules that the "
     "program "
     "calls are known.",
@@ -92,7 +96,8 @@ PARAMETER_NOT_REACHED = Rule(
     fix="Remove the detach, .data, numpy or tolist at the named place, or return a gradient from "
     "the custom backward.",
     limits="Decided at the third step. HIGH where the cut is found: a detach or a rebuilt value on "
-    "the way, or a custom backward that returns None. Where the cut is a no_grad block, or the "
+    "the way, or a custom backward that returns None, or where no backward of the program has ever "
+    "written a gradient. Where the cut is a no_grad block, or the "
     "loss does not depend on the parameter, it is information: frozen or unused on purpose. "
     "Programs that were compiled are only told the parameter.",
     severity=Severity.HIGH,

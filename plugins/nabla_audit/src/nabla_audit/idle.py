@@ -1,0 +1,89 @@
+"""AUD101 and AUD204 from the start: steps that no backward pass has ever written anything for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.records import StepRecord
+from nabla_guard.facts import LoopFacts, OptimizerFacts
+from nabla_guard.families.reach import ReachWatch
+from nabla_guard.families.values import ValueWatch
+
+from .rules.protocol import STEP_WITHOUT_GRADIENT
+from .rules.wiring import PARAMETER_NOT_REACHED
+from .streak import CONSECUTIVE, Streaks
+
+__all__ = ["IdleDetector"]
+
+
+class IdleDetector:
+    """Judges the first steps of each optimizer, while nothing in the program got a gradient."""
+
+    rules = (STEP_WITHOUT_GRADIENT, PARAMETER_NOT_REACHED)
+    patient = True
+
+    def __init__(self, facts: LoopFacts) -> None:
+        self._facts = facts
+        self._reach = facts.gather(ReachWatch)
+        self._values = facts.gather(ValueWatch)
+        self._streaks = Streaks()
+
+    def step(self, record: StepRecord) -> Iterable[Issue]:
+        """Judge the step that is being closed."""
+        optimizer = self._facts.stepping
+        if optimizer is None or optimizer.steps > CONSECUTIVE:
+            return ()
+        idle = not optimizer.closure and self._is_idle(optimizer)
+        length = self._streaks.count(id(optimizer), idle, record.step)
+        if idle:
+            self._values.keep(optimizer)
+        if length != CONSECUTIVE + 1:
+            return ()
+        same = self._values.identical(optimizer)
+        if same is None or same[0] != same[1] or not same[1]:
+            return ()  # an optimizer that needs no gradients
+        return [_issue(optimizer, self._reach.passes, record.step)]
+
+    def _is_idle(self, optimizer: OptimizerFacts) -> bool:
+        """Whether a module that it trains ran with gradients, and nothing came of that."""
+        if optimizer.gradient not in ("none", "unknown") or optimizer.wrote:
+            return False
+        if any(facts.writes for facts in self._facts.parameters):
+            return False
+        return any(
+            optimizer in facts.optimizers and facts.trainable
+            for module in self._facts.modules
+            if module.trained_calls or module.evaluated_calls
+            for facts in module.parameters
+        )
+
+
+def _issue(optimizer: OptimizerFacts, passes: int, step: int) -> Issue:
+    place = optimizer.step_at or optimizer.made_at
+    where = place.location() if place is not None else Location(op=optimizer.name)
+    count = len(optimizer.parameters)
+    calls = f"{optimizer.name}.step{f' at {place}' if place is not None else ''}"
+    steps = Quantity(value=CONSECUTIVE + 1, unit="steps", limit=CONSECUTIVE)
+    tail = f"all {count} parameters are bit-identical after {CONSECUTIVE} steps of {calls}."
+    if not passes:
+        return STEP_WITHOUT_GRADIENT.issue(
+            "The model ran with gradients on and backward was never called (limit: once before "
+            f"each step): {tail}",
+            step=step,
+            where=where,
+            phase="loop",
+            consecutive_steps=steps,
+            parameters=count,
+            gradients="none",
+        )
+    return PARAMETER_NOT_REACHED.issue(
+        f"backward ran in {passes} or more passes and wrote no gradient at all: its loss is no "
+        "function of any parameter, because it was rebuilt from values (argmax, item(), "
+        f"torch.tensor, requires_grad = True on a result), and {tail}",
+        step=step,
+        where=where,
+        phase="backward",
+        steps=steps,
+        parameters=Quantity(value=count, unit="parameters", limit=0),
+    )
