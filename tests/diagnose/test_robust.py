@@ -6,7 +6,14 @@ import statistics
 
 import pytest
 
-from nabla_diagnose.robust import autocorrelation, mann_kendall, median, roughness, spread
+from nabla_diagnose.robust import (
+    autocorrelation,
+    mann_kendall,
+    median,
+    roughness,
+    spread,
+    swift_autocorrelation,
+)
 
 
 def noise(count, seed=0):
@@ -64,3 +71,27 @@ def test_autocorrelation_finds_a_period():
     assert max(found, key=found.get) in (12, 24, 36)
     assert found[6] == pytest.approx(-1.0, abs=0.05)
     assert autocorrelation([0.0] * 5, range(1, 3)) == {1: 0.0, 2: 0.0}
+
+
+@pytest.mark.parametrize("count", [3, 160, 320, 1000])
+@pytest.mark.parametrize("unit", [1e-140, 1.0, 1e140])
+def test_swift_autocorrelation_is_near_the_true_one(count, unit):
+    for values in (noise(count), [math.sin(place / 5) for place in range(count)]):
+        scaled = [unit * value for value in values]
+        true = autocorrelation(values, range(count // 2))
+
+        found = swift_autocorrelation(scaled, count // 2)
+
+        assert found == pytest.approx([true[lag] for lag in range(count // 2)], abs=0.02)
+
+
+def test_swift_autocorrelation_holds_for_values_of_which_one_is_far_out():
+    values = [1e6 if place % 40 == 7 else 0.01 * place for place in range(320)]
+    true = autocorrelation(values, range(200))
+
+    assert swift_autocorrelation(values, 200) == pytest.approx(list(true.values()), abs=0.02)
+
+
+@pytest.mark.parametrize("values", [[0.0] * 20, [1e200] * 20, [1e-320] * 20])
+def test_swift_autocorrelation_is_zero_where_it_cannot_be_known(values):
+    assert swift_autocorrelation(values, 5) == [0.0] * 5

@@ -80,9 +80,25 @@ def holes(rows, rng):
             row["grad_norm"] = rng.choice([math.inf, 0.0, math.nan])
 
 
+def unruly_start(rows, rng):
+    for _ in range(4):
+        name = rng.choice(["loss", "lr", "grad_norm", "update_ratio"])
+        rows[rng.randrange(12)][name] *= rng.choice([0.0, 2.0, 9.0, 100.0, -1.0])
+
+
+def high_start(rows, rng):
+    for row in rows[: rng.choice([1, 3, 30])]:
+        row["loss"] *= 6.0
+
+
+def unknown_signals(rows, rng):
+    for place, row in enumerate(rows):
+        row.update({"accuracy": 0.5} if place % 3 else {"memory": math.nan, "accuracy": 0.5})
+
+
 FAULTS = (
     None, spike, shift, broken, rate_jump, rate_gone, schedule, no_updates, large_updates,
-    late_large_updates, overfits, holes,
+    late_large_updates, overfits, holes, unruly_start, high_start, unknown_signals,
 )  # fmt: skip
 
 
@@ -152,6 +168,41 @@ def test_rows_before_an_evaluation_wait_too(healthy, monkeypatch):
         row["val_loss"] = row["loss"] + 0.1
 
     assert len(looked_at(monkeypatch, rows)) < 80
+
+
+def test_of_the_first_rows_only_two_are_looked_at(healthy, monkeypatch):
+    assert looked_at(monkeypatch, healthy(40)) == [0, 9]
+
+
+def test_a_rate_that_warms_up_is_not_looked_at_in_every_row(healthy, monkeypatch):
+    rows = healthy(40)
+    for place, row in enumerate(rows):
+        row["lr"] *= (place + 1) / 40
+
+    assert len(looked_at(monkeypatch, rows)) < 15
+
+
+@pytest.mark.parametrize("hints", [{}, HINTS])
+def test_a_signal_that_no_rule_needs_may_come_and_go(healthy, monkeypatch, hints):
+    rows = healthy(300)
+    for row in rows[::3]:
+        row["param_norm"] = 1.0
+    for row in rows[::7]:
+        row["note"] = None
+
+    assert looked_at(monkeypatch, rows) == looked_at(monkeypatch, healthy(300))
+
+
+def test_what_is_held_out_is_never_taken_for_a_signal_that_nobody_needs(healthy):
+    rows = healthy(200)
+    for place, row in enumerate(rows):
+        row["accuracy"] = 0.5
+        row["val_loss"] = 2.0 + place / 50 if place % 10 == 9 else None
+    rows = [dict(sorted(row.items())) for row in rows]
+
+    raised, _ = live(rows, {})
+
+    assert {rule for _, rule, *_ in raised} & {"RUN108", "RUN110", "RUN506"}
 
 
 def test_a_row_that_stands_out_is_looked_at(healthy, monkeypatch):
@@ -298,6 +349,19 @@ def calls_of(function):
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_the_first_rows_cost_little_more_than_the_later_ones(healthy):
+    rows, run = healthy(400), nabla.watch(quiet=True)
+
+    def log(start, stop):
+        for place in range(start, stop):
+            run.log(place, **rows[place])
+
+    costs = [calls_of(lambda span=span: log(*span)) / 100 for span in ((0, 100), (300, 400))]
+
+    assert costs[0] <= 2.0 * costs[1]
+    assert costs[0] < 16.0
 
 
 def test_a_row_costs_as_little_at_the_end_as_at_the_start(healthy):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, repeat
+from operator import mul, sub
 from typing import NamedTuple
 
 from nabla_core.records import StepRecord
@@ -18,7 +20,16 @@ from .options import DiagnoseOptions
 from .robust import median, roughness, spread
 from .stretch import Stretch
 
-__all__ = ["BLOCK_ROWS", "CALM_ROWS", "Block", "Chart", "Level", "Moment"]
+__all__ = [
+    "BLOCK_ROWS",
+    "CALM_ROWS",
+    "Block",
+    "Chart",
+    "Level",
+    "Moment",
+    "is_other_loss",
+    "is_rival",
+]
 
 BLOCK_ROWS = 10
 CALM_ROWS = 40
@@ -140,7 +151,7 @@ class Chart:
         if len(signals) != len(self.seen) or not self.seen.issuperset(signals):
             self.seen.update(signals)
             self.judged = self.judged and not (_RIVALS & signals.keys())
-            self.other_losses = tuple(filter(_is_other_loss, self.seen))
+            self.other_losses = tuple(filter(is_other_loss, self.seen))
         self.lr = signals.get("lr", self.lr)
         self.update = signals.get("update_ratio")
         self.grad_norm = signals.get("grad_norm")
@@ -156,7 +167,7 @@ class Chart:
         if self.grad_norm is not None and 0.0 < self.grad_norm < math.inf:
             self.gradients.append(self.grad_norm)
         if len(self.first) < BLOCK_ROWS:
-            self._take_start(loss)
+            self._take_start((loss,))
         if not self._block_losses:
             self._block_start = self.now
         self._block_losses.append(loss)
@@ -187,6 +198,8 @@ class Chart:
         self.recorded_step = step
         self.now = Moment(self.rows - 1, step)
         self.losses.extend(losses)
+        if len(self.first) < BLOCK_ROWS:
+            self._take_start(losses)
         self._block_losses += losses
         if len(self._block_losses) < BLOCK_ROWS:
             return False
@@ -215,8 +228,16 @@ class Chart:
             self.gradients.extend(norms[-CALM_ROWS - 1 :])
 
     def room(self) -> int:
-        """Return how many rows the present block still takes."""
-        return BLOCK_ROWS - len(self._block_losses)
+        """Return how many rows the present block still takes; one less of the first block.
+
+        The row that completes it stands alone: with it the start of the run is known.
+        """
+        room = BLOCK_ROWS - len(self._block_losses)
+        return room if self.block_count else max(1, room - 1)
+
+    def is_beginning(self) -> bool:
+        """Whether the next row is the first one, or completes the first block."""
+        return not self.block_count and len(self._block_losses) in (0, BLOCK_ROWS - 1)
 
     # ------------------------------------------------------------------ what is known
     @property
@@ -284,16 +305,18 @@ class Chart:
             self._distance = self.distance + self.update * min(self._gap, _FAR)
 
     def _pay(self) -> None:
-        distance = self._distance
         for updates, steps, before in self._unpaid:
-            for update, step in zip(updates, steps, strict=True):
-                distance += update * min(step - before, _FAR)
-                before = step
-        self._distance = distance
+            weighted: Iterable[float] = updates
+            if steps[-1] - before != len(steps):  # not one step a row
+                gaps = map(min, map(sub, steps, chain((before,), steps)), repeat(_FAR))
+                weighted = map(mul, updates, gaps)
+            # in the order of the rows, as one by one: sum() may add up in another way
+            sums = accumulate(weighted, initial=self._distance)
+            self._distance = deque(sums, maxlen=1)[0]
         self._unpaid = []
 
-    def _take_start(self, loss: float) -> None:
-        self.first.append(loss)
+    def _take_start(self, losses: Sequence[float]) -> None:
+        self.first += losses
         self.start_level = median(self.first)
         self.start_noise = max(roughness(self.first), 0.03 * abs(self.start_level), 1e-12)
 
@@ -312,6 +335,12 @@ class Chart:
         self._block_losses = []
 
 
-def _is_other_loss(name: str) -> bool:
+def is_rival(name: str) -> bool:
+    """Whether a signal shows that the training loss may rise in a good run."""
+    return name in _RIVALS
+
+
+@lru_cache(maxsize=512)
+def is_other_loss(name: str) -> bool:
     """Whether a signal is a loss that is not the training loss: a part, a player's, held out."""
     return name != "loss" and (name.startswith("loss/") or "_loss" in f"_{name}".partition("/")[0])

@@ -12,8 +12,9 @@ from nabla_core.report import Section
 
 from .calm import Calm
 from .chart import BLOCK_ROWS
+from .judged import apart, is_judged
 from .readers.span import Span
-from .row_judge import MOST_OWED, NOTHING, RowJudge, apart
+from .row_judge import MOST_OWED, NOTHING, RowJudge
 from .stretch import Stretch, are_finite
 
 __all__ = ["RunDetector"]
@@ -41,6 +42,7 @@ class RunDetector(RowJudge):
         """
         self.settle()
         self._course.take_span(span)
+        span = span.of(is_judged)
         alone, finite = deque(span.sparse_rows()), are_finite(span.dense)
         row = 0
         while row < len(span.steps):
@@ -103,8 +105,8 @@ class RunDetector(RowJudge):
         end = min(len(span.steps), row + self.chart.room())
         if not alone or alone[0] >= end:
             return end, NOTHING
-        extra = span.extra(alone[0])
-        if self.chart.seen.issuperset(extra) and not apart(extra)[0]:
+        plain, extra = apart(span.extra(alone[0]))
+        if not plain and self.chart.seen.issuperset(extra):
             return alone.popleft() + 1, extra
         if alone[0] > row:
             return alone[0], NOTHING

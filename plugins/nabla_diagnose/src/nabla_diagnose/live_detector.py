@@ -51,6 +51,8 @@ class LiveDetector(RunDetector):
             self.chart.judged = False
             return ()
         self._last = record.step
+        if self.probe is None and self.waiting.take(record.step, record.signals):
+            return () if self.waiting.room else self.complete()
         if record.layers:  # ranges, for other rules
             record = replace(record, layers={}, layout=())
         return super().step(record if self.probe is None else self._measured(record, self.probe))

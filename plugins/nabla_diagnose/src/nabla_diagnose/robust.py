@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import struct
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from operator import mul
+from functools import lru_cache
+from itertools import repeat
+from operator import mul, truediv
 
 __all__ = [
     "autocorrelation",
     "comes_back",
+    "is_averaged",
     "mann_kendall",
     "median",
     "median_residuals",
     "roughness",
     "spread",
+    "swift_autocorrelation",
 ]
 
 _NORMAL = 1.4826
@@ -25,6 +30,7 @@ of one row after five."""
 _TURNS = 0.58
 """Share of the rows at which the loss turns: two thirds of independent ones, half of averages."""
 _NEAR_ROWS = 20
+_ROUNDED_POWER = 27_000.0
 
 
 def median(values: Sequence[float]) -> float:
@@ -80,6 +86,18 @@ def median_residuals(values: Sequence[float], half: int) -> list[float]:
     return found
 
 
+def is_averaged(values: Sequence[float]) -> bool:
+    """Whether neighbours are alike, as in averages over many rows: the values turn too seldom.
+
+    ``False`` for fewer than three values.
+    """
+    turns = [
+        (middle - left) * (right - middle) < 0.0
+        for left, middle, right in zip(values, values[1:], values[2:], strict=False)
+    ]
+    return bool(turns) and sum(turns) <= _TURNS * len(turns)
+
+
 def comes_back(before: Sequence[float], after: Sequence[float]) -> bool:
     """Whether an average of many rows is on its way back from what one row did to it.
 
@@ -91,11 +109,7 @@ def comes_back(before: Sequence[float], after: Sequence[float]) -> bool:
         after: rows of the rise.
     """
     half = len(after) // 2
-    turns = [
-        (middle - left) * (right - middle) < 0.0
-        for left, middle, right in zip(before, before[1:], before[2:], strict=False)
-    ]
-    if not half or not turns or sum(turns) > _TURNS * len(turns):
+    if not half or not is_averaged(before):
         return False
     level = median(before[-_NEAR_ROWS:])
     return median(after[-half:]) - level < _STAYS * (median(after[:half]) - level)
@@ -126,3 +140,42 @@ def autocorrelation(values: Sequence[float], lags: range) -> dict[int, float]:
         for lag in lags
         if 0 <= lag < count
     }
+
+
+def swift_autocorrelation(values: Sequence[float], lags: int) -> list[float]:
+    """Return :func:`autocorrelation` at the lags below ``lags``, to within some hundredths.
+
+    The values are rounded and written side by side into one long integer; the digits of its product
+    with its mirror image are the sums at all lags (Kronecker's substitution).
+
+    Args:
+        values: at most a thousand numbers: their rounded squares add up to less than 2 ** 15.
+        lags: how many lags, from 0 on; at most as many as there are values.
+
+    Returns:
+        Zeros where the sum of the squares is zero or overflows.
+    """
+    count = len(values)
+    power = sum(map(mul, values, values))
+    scale = math.sqrt(_ROUNDED_POWER / power) if power > 0.0 else math.inf
+    if not 0.0 < scale < math.inf:
+        return [0.0] * lags
+    rounded = list(map(round, map(mul, values, repeat(scale))))
+    product = _number(rounded) * _number(rounded[::-1])
+    signs = _signs(2 * count)
+    digits = (product + signs) ^ signs
+    sums = struct.unpack(f"<{2 * count}h", digits.to_bytes(4 * count, "little"))[count - 1 :]
+    overlaps = map(truediv, repeat(count), range(count, count - lags, -1))
+    return list(map(truediv, map(mul, sums, overlaps), repeat(sums[0] or 1)))
+
+
+def _number(digits: Sequence[int]) -> int:
+    """Return the sum of ``digits[i] * 2 ** (16 * i)``; digits may be negative."""
+    signs = _signs(len(digits))
+    return (int.from_bytes(struct.pack(f"<{len(digits)}h", *digits), "little") ^ signs) - signs
+
+
+@lru_cache(maxsize=16)
+def _signs(count: int) -> int:
+    """Return the highest bits of so many digits; with them flipped, none is negative."""
+    return int.from_bytes(b"\x00\x80" * count, "little")

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
+from itertools import compress, count, repeat
+from operator import attrgetter, gt, le
 
 from nabla_core.issue import Issue
 from nabla_core.records import StepRecord
-from nabla_core.rule import Rule
 
 from .calm import Calm
 from .calm_rows import CalmRows
-from .chart import BLOCK_ROWS, Chart
+from .chart import Chart
 from .checks.check import Check, LayerCheck
 from .consequences import Consequences
 from .course import Course
+from .judged import apart, is_judged
 from .layer_table import LayerTable
 from .options import DiagnoseOptions
+from .pace import pace_of
 from .stretch import Stretch, joined
 
-__all__ = ["MOST_OWED", "NOTHING", "RowJudge", "apart"]
+__all__ = ["MOST_OWED", "NOTHING", "RowJudge"]
 
 MOST_OWED = 64
 """Blocks of which the chart takes only the losses until somebody needs the rest."""
 NOTHING: Mapping[str, float] = {}
-_HELD_OUT = ("val_", "test_", "eval_")
 _is_done = attrgetter("done")
 
 
@@ -45,10 +47,9 @@ class RowJudge:
     """
 
     def __init__(self, checks: Iterable[Check], options: DiagnoseOptions) -> None:
-        self._checks = tuple(checks)
-        self.rules: tuple[Rule, ...] = tuple(
-            dict.fromkeys(rule for check in self._checks for rule in check.rules)
-        )
+        self._checks = checks = tuple(checks)
+        self._pace = pace = pace_of(tuple(map(type, checks)))
+        self.rules = pace.rules
         self.chart = Chart(options)
         self._table = LayerTable()
         self._consequences = Consequences()
@@ -59,11 +60,16 @@ class RowJudge:
         self._calm: Calm | None = None
         self._owed: list[Stretch] = []
         self._owed_from = 0
+        self._due: list[int] = []
         self._idle: list[float] = []
-        self._ask(self._overriding("row"), self._overriding("block"))
-        self._by_record = self._overriding("record")
-        self._by_validation = self._overriding("validation")
-        self._by_layer = [check for check in self._checks if isinstance(check, LayerCheck)]
+        self._alarm = 0.0
+        self._ask(pace.those("row", checks), pace.those("block", checks))
+        self._rouse()
+        self._by_record = pace.those("record", checks)
+        self._by_validation = pace.those("validation", checks)
+        self._by_layer = [
+            check for check in pace.those("layers", checks) if isinstance(check, LayerCheck)
+        ]
 
     def row(self, step: int, signals: Mapping[str, float | None]) -> list[Issue] | None:
         """Judge a row that no check needs to look at; ``None`` if one does, and nothing is done.
@@ -82,6 +88,8 @@ class RowJudge:
             return None
         if not waiting.take(step, plain):
             return None
+        if not any(map(is_judged, signals.keys() - plain.keys())):
+            waiting.learn(tuple(signals))
         return [] if waiting.room and not extra else self.complete(extra)
 
     def complete(self, extra: Mapping[str, float] = NOTHING) -> list[Issue]:
@@ -111,7 +119,7 @@ class RowJudge:
     def _judge(self, record: StepRecord) -> list[Issue]:
         chart = self.chart
         self._catch_up()
-        self._calm, self._idle = None, [0.0] * len(self._by_block)
+        self._rouse()
         closed = chart.take(record)
         issues = self._looked_at()
         if chart.broken is not None:
@@ -143,7 +151,7 @@ class RowJudge:
 
     def _open(self, signals: Mapping[str, float | None]) -> bool:
         """Let rows with these signals wait, if no check needs to see each of the next ones."""
-        if self._tense == self.chart.block_count:
+        if self._tense == self.chart.block_count or self.chart.is_beginning():
             return False
         return self._reopen(tuple(apart(signals)[0]))
 
@@ -160,7 +168,7 @@ class RowJudge:
         ``None`` if one looks at them all. That is asked once in a block.
         """
         chart = self.chart
-        if chart.rows < BLOCK_ROWS or chart.broken is not None or self._tense == chart.block_count:
+        if chart.broken is not None or self._tense == chart.block_count or chart.is_beginning():
             return None
         if self._calm is None or self._names != names:
             if "loss" not in names or not chart.seen.issuperset(names):
@@ -210,51 +218,53 @@ class RowJudge:
 
     def _block(self) -> list[Issue]:
         found: list[Issue] = []
-        chart, idle = self.chart, self._idle
-        for place, check in enumerate(self._by_block):
-            if idle[place] <= chart.block_count:
-                if check.looks_back:
-                    self._catch_up()
-                found += check.block(chart)
-                idle[place] = check.idle_until(chart)
+        chart, idle, following = self.chart, self._idle, self.chart.block_count + 1
+        changes = following > self._alarm
+        for place in _not_after(idle, following - 1) if changes else self._due:
+            check = self._by_block[place]
+            if check.looks_back and check.needs_rest(chart):
+                self._catch_up()
+            found += check.block(chart)
+            idle[place] = check.idle_until(chart)
+            changes = changes or idle[place] > following
+        if changes:
+            self._due = _not_after(idle, following)
+            self._alarm = min(compress(idle, map(gt, idle, repeat(following))), default=math.inf)
         if any(map(_is_done, self._asked)):
-            self._catch_up()
-            self._ask(
-                [check for check in self._by_row if not check.done],
-                [check for check in self._by_block if not check.done],
-            )
+            self._drop_done()
         return found
+
+    def _drop_done(self) -> None:
+        """Ask those no more that are done; what the others need stays as it is."""
+        self._catch_up()
+        left = [place for place, check in enumerate(self._by_block) if not check.done]
+        self._idle, self._alarm = [self._idle[place] for place in left], 0.0
+        self._ask(
+            [check for check in self._by_row if not check.done],
+            [self._by_block[place] for place in left],
+        )
 
     def _ask(self, by_row: list[Check], by_block: list[Check]) -> None:
         """Say which checks are asked; their methods are looked up once."""
         self._by_row, self._by_block = by_row, by_block
         self._asked = tuple(dict.fromkeys((*by_row, *by_block)))
-        bounding = self._overriding("ceilings")
-        self._under_level = [check.ceilings for check in by_row if check in bounding]
-        self._calm, self._idle = None, [0.0] * len(by_block)
-        overriding = self._overriding("pass_over")
-        self._passing_over = [check.pass_over for check in by_row if check in overriding]
+        bounding, passing_over = (
+            [check for check in self._pace.those(method, self._checks) if check in by_row]
+            for method in ("ceilings", "pass_over")
+        )
+        self._under_level = [check.ceilings for check in bounding]
+        self._passing_over = [check.pass_over for check in passing_over]
+
+    def _rouse(self) -> None:
+        """Forget the bounds of the rows, and until when checks are idle."""
+        self._calm, self._alarm = None, 0.0
+        self._idle = [check.first_block for check in self._by_block]
 
     def _note(self, issues: list[Issue]) -> list[Issue]:
         self.chart.found.update(issue.rule for issue in issues)
         return self._consequences.mark(issues)
 
-    def _overriding(self, method: str) -> list[Check]:
-        plain = getattr(Check, method)
-        return [check for check in self._checks if getattr(type(check), method) is not plain]
 
-
-def apart(
-    signals: Mapping[str, float | None],
-) -> tuple[dict[str, float | None], dict[str, float]]:
-    """Return what every row may have, and what is measured on held-out data now and then."""
-    plain: dict[str, float | None] = {}
-    held_out: dict[str, float] = {}
-    for name, value in signals.items():
-        if value is None:
-            continue
-        if name.startswith(_HELD_OUT):
-            held_out[name] = float(value)
-        else:
-            plain[name] = value
-    return plain, held_out
+def _not_after(idle: list[float], block: int) -> list[int]:
+    """Return the places of those that are idle until that block at the latest."""
+    return list(compress(count(), map(le, idle, repeat(block))))

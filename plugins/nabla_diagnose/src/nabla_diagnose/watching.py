@@ -106,15 +106,19 @@ class Run:
             **signals: further numbers, e.g. ``lr``, ``grad_norm``, ``update_ratio``. ``None`` means
                 not measured; NaN is a value.
         """
-        step = self._next_step if step is None else int(step)
+        if step is None:
+            step = self._next_step
+        elif type(step) is not int:
+            step = int(step)
         self._next_step = step + 1
         if loss is not None:
             signals["loss"] = loss
         if val_loss is not None:
             signals["val_loss"] = val_loss
+        waiting = self._waiting
+        if waiting is not None and not layers and waiting.take(step, signals):
+            return [] if waiting.room else self._complete(step)
         if self._rows is not None and not layers:
-            if self._waiting is not None and self._waiting.take(step, signals):
-                return [] if self._waiting.room else self._rows.complete_rows(step)
             issues = self._rows.take_row(step, signals)
             self._waiting = self._rows.waiting
             if issues is not None:
@@ -167,6 +171,9 @@ class Run:
         return self._run.finish()
 
     # ------------------------------------------------------------------ private
+    def _complete(self, step: int) -> list[Issue]:
+        return [] if self._rows is None else self._rows.complete_rows(step)
+
     def _aligned(self, layers: Mapping[str, Mapping[str, float]]) -> dict[str, list[float]]:
         known = dict.fromkeys(self._layout)
         new = [name for column in layers.values() for name in column if name not in known]

@@ -25,11 +25,13 @@ class Check:
     Attributes:
         rules: the rules that it decides.
         done: set when no further row or block can change its verdict.
+        first_block: number of blocks before which :meth:`block` does and says nothing.
         looks_back: whether :meth:`block` needs more than the losses, the blocks and the last row:
             what :meth:`pass_over` remembers, or further signals.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+    first_block: ClassVar[float] = 0
     done = False
     looks_back: ClassVar[bool] = True
 
@@ -68,6 +70,10 @@ class Check:
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Judge after each block of ten finite losses."""
         return ()
+
+    def needs_rest(self, chart: Chart) -> bool:
+        """Say of a check that ``looks_back`` whether :meth:`block` would, asked now."""
+        return True
 
     def idle_until(self, chart: Chart) -> float:
         """Return the number of blocks before which :meth:`block` would do and say nothing.

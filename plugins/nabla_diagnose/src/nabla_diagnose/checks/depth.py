@@ -10,6 +10,7 @@ from nabla_core.rule import Rule
 
 from ..chart import Chart
 from ..layer_table import LayerTable
+from ..robust import median
 from ..rules.gradients import EXPLODING_GRADIENTS, VANISHING_GRADIENTS
 from .check import Finding, LayerCheck, verdict
 from .streaks import Streaks
@@ -19,6 +20,10 @@ __all__ = ["DepthCheck"]
 _RATIO = 1e4
 _LAYERS = 4
 _IN_A_ROW = 3
+_SURE_RATIO = 1e6
+_SURE_IN_A_ROW = 2
+_GROWN = 2.0
+"""Weights of so many times their first size vanish a gradient that was alright."""
 _ALIKE = 0.6
 """Share of the neighbouring layers whose gradients must change in the same direction."""
 
@@ -41,6 +46,8 @@ class DepthCheck(LayerCheck):
         ]
         if len(found) < _LAYERS:
             return
+        if _has_grown(table):
+            return
         slopes = [b > a for (_, a), (_, b) in zip(found, found[1:], strict=False)]
         falling = sum(slopes) >= _ALIKE * len(slopes)
         rising = len(slopes) - sum(slopes) >= _ALIKE * len(slopes)
@@ -50,11 +57,15 @@ class DepthCheck(LayerCheck):
             (EXPLODING_GRADIENTS, rising and low > _RATIO * high, first, low / high),
         ):
             length = self._streaks.count(rule.id, holds, table.at)
-            if length >= _IN_A_ROW and rule.id not in self._told:
+            enough = _SURE_IN_A_ROW if ratio > _SURE_RATIO else _IN_A_ROW
+            if length >= enough and rule.id not in self._told:
                 self._told.add(rule.id)
-                yield self._report(chart, rule, where, ratio, last)
+                yield self._report(chart, rule, where, ratio, (last, length))
 
-    def _report(self, chart: Chart, rule: Rule, where: str, ratio: float, last: str) -> Issue:
+    def _report(
+        self, chart: Chart, rule: Rule, where: str, ratio: float, seen: tuple[str, int]
+    ) -> Issue:
+        last, length = seen
         since = self._streaks.since(rule.id)
         side = "below" if rule is VANISHING_GRADIENTS else "above"
         return verdict(
@@ -62,10 +73,17 @@ class DepthCheck(LayerCheck):
             chart,
             Finding(
                 message=f"The gradient of {where}, measured against its weights, is {ratio:.3g} "
-                f"times {side} that of {last} (limit {_RATIO:g}), {_IN_A_ROW} measurements in a "
+                f"times {side} that of {last} (limit {_RATIO:g}), {length} measurements in a "
                 f"row from step {since.step} on.",
                 onset=since,
                 where=where,
                 evidence={"ratio": Quantity(value=ratio, limit=_RATIO), "compared_with": last},
             ),
         )
+
+
+def _has_grown(table: LayerTable) -> bool:
+    """Whether the weights are no longer those that the gradient met at first."""
+    norms, first = table.column("weight_norm"), table.first_norms
+    ratios = [norm / first[layer] for layer, norm in norms.items() if first[layer] > 0.0]
+    return bool(ratios) and median(ratios) > _GROWN

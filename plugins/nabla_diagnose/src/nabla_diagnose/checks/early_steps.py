@@ -32,6 +32,7 @@ class EarlyStepsCheck(Check):
     """Reports large steps in the first rows, together with a loss that got worse or not better."""
 
     rules = (UPDATE_TOO_LARGE, LOSS_SCALES_WITH_BATCH)
+    first_block = _NOISE_BLOCKS
 
     def __init__(self) -> None:
         self._large = 0
@@ -42,7 +43,7 @@ class EarlyStepsCheck(Check):
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
         update, loss = chart.update, chart.loss
-        if update is not None and not update <= _LARGE:
+        if update is not None and update > _LARGE:  # one that is NaN has no size
             if not self._large:
                 self._since = chart.now
             self._large += 2 if update > _REPLACED else 1
@@ -65,6 +66,10 @@ class EarlyStepsCheck(Check):
         """See :class:`Check`."""
         self._highest = max(self._highest, stretch.highest("loss"))
         self.done = self.done or chart.rows > _EARLY_ROWS
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return _NOISE_BLOCKS if chart.block_count < _NOISE_BLOCKS else math.inf
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a run that makes steps of a tenth of its parameters and gains nothing."""
@@ -97,6 +102,7 @@ class EarlyStepsCheck(Check):
 
     def _report(self, chart: Chart, limit: float = _LARGE) -> Iterable[Issue]:
         self.done = True
+        chart.found.add(UPDATE_TOO_LARGE.id)  # for the checks that are asked next
         if self._is_sum(chart):
             yield self._summed(chart)
         yield verdict(

@@ -17,6 +17,7 @@ from .check import Check, Finding, verdict
 
 __all__ = ["FamiliesCheck"]
 
+_LEAST_BLOCKS = 20
 _START_ROWS = 10
 _LOW_ROWS = {GAN_IMBALANCE.id: 60, POSTERIOR_COLLAPSE.id: 100, POLICY_ENTROPY_COLLAPSE.id: 100}
 _SHARE = {GAN_IMBALANCE.id: 0.02, POSTERIOR_COLLAPSE.id: 0.01, POLICY_ENTROPY_COLLAPSE.id: 0.01}
@@ -29,6 +30,10 @@ _RULES: dict[str, Rule] = {
     rule.id: rule for rule in (GAN_IMBALANCE, POSTERIOR_COLLAPSE, POLICY_ENTROPY_COLLAPSE)
 }
 _WANTED = frozenset({*_SIGNALS.values(), "input_std", "label_entropy", "reward"})
+_REWARDS = 40
+_EXPLORES = 0.5
+_GAINED = 1.0
+"""Deviations of single rewards by which a policy that was worth it became better."""
 _SHIFT = 8.0
 _SHIFT_ROWS = 20
 
@@ -37,6 +42,7 @@ class FamiliesCheck(Check):
     """Follows terms that must not vanish, and inputs that must not drift."""
 
     rules = (*_RULES.values(), DISTRIBUTION_SHIFT, CLASS_IMBALANCE)
+    first_block = _LEAST_BLOCKS
 
     def __init__(self) -> None:
         self._highest: dict[str, list[float]] = {}
@@ -46,6 +52,8 @@ class FamiliesCheck(Check):
         self._shifted: tuple[int, Moment] = (0, Moment(0, 0))
         self._entropies: list[float] = []
         self._rewards: list[float] = []
+        self._explored: list[float] = []
+        self._widest = 0.0
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -67,7 +75,14 @@ class FamiliesCheck(Check):
         if "label_entropy" in signals and len(self._entropies) < 200:
             self._entropies.append(signals["label_entropy"])
         if "reward" in signals:
-            self._rewards = [*self._rewards[-39:], signals["reward"]]
+            self._reward(signals["reward"], signals.get("entropy", 0.0))
+
+    def _reward(self, value: float, entropy: float) -> None:
+        """Keep the latest rewards, and the first ones of a policy that still explores."""
+        self._rewards = [*self._rewards[1 - _REWARDS :], value]
+        self._widest = max(self._widest, entropy)
+        if entropy > _EXPLORES * self._widest and len(self._explored) < _REWARDS:
+            self._explored.append(value)
 
     def idle_until(self, chart: Chart) -> float:
         """See :class:`Check`."""
@@ -75,7 +90,11 @@ class FamiliesCheck(Check):
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a loss that rests at the entropy of the labels' frequencies."""
-        if len(self._entropies) < 100 or CLASS_IMBALANCE.id in self._told or chart.block_count < 20:
+        if (
+            len(self._entropies) < 100
+            or CLASS_IMBALANCE.id in self._told
+            or chart.block_count < _LEAST_BLOCKS
+        ):
             return
         entropy, chance = median(self._entropies), chart.chance
         levels = chart.block_losses()[-10:]
@@ -106,7 +125,7 @@ class FamiliesCheck(Check):
         if value > max(start) and rule_id == POSTERIOR_COLLAPSE.id:
             start[-1] = value
         if not 0.0 <= value < _SHARE[rule_id] * level:
-            self._low.pop(rule_id, None)
+            self._rise(rule_id)
             return
         length, since = self._low.get(rule_id, (0, chart.now))
         self._low[rule_id] = (length + 1, since)
@@ -118,21 +137,30 @@ class FamiliesCheck(Check):
             chart,
             Finding(
                 message=f"{_SIGNALS[rule_id]} is at {value / level:.2g} of its start of "
-                f"{level:.4g} (limit {_SHARE[rule_id]}), {length + 1} rows in a row from step "
-                f"{since.step} on.",
+                f"{level:.4g} (limit {_SHARE[rule_id]}), {length + 1} rows more than not from "
+                f"step {since.step} on.",
                 onset=since,
                 confidence=0.8,
                 evidence={"share": Quantity(value=value / level, limit=_SHARE[rule_id])},
             ),
         )
 
+    def _rise(self, rule_id: str) -> None:
+        """Take a row off the length of a low phase: it wanders, and some rows do not end it."""
+        length, since = self._low.pop(rule_id, (0, Moment(0, 0)))
+        if length > 1:
+            self._low[rule_id] = (length - 1, since)
+
     def _rewarded(self, rule_id: str) -> bool:
+        """Whether a policy found something before it stopped to explore: then it has solved it."""
         if rule_id != POLICY_ENTROPY_COLLAPSE.id:
             return False
         rewards = self._rewards
-        if len(rewards) < 40:
+        if len(rewards) < _REWARDS or not self._explored:
             return True
-        return median(rewards[20:]) > median(rewards[:20]) + spread(rewards[:20])
+        half, noise = len(rewards) // 2, spread(rewards)
+        gained = median(rewards) > median(self._explored) + _GAINED * noise
+        return gained or median(rewards[half:]) > median(rewards[:half]) + noise
 
     def _shifting(self, chart: Chart, value: float) -> Iterable[Issue]:
         window = self._inputs

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
+from ..calm import Calm
 from ..chart import Chart, Moment
 from ..layer_table import LayerTable
 from ..robust import median
@@ -38,6 +39,11 @@ class FirstLossCheck(LayerCheck):
             return ()
         return self._judge(chart, chart.chance)
 
+    def narrow(self, chart: Chart, calm: Calm) -> bool:
+        """See :class:`Check`; after a first loss below the limit nothing is said."""
+        chance = chart.chance
+        return chance is None or chart.rows >= _ROWS or chart.first[0] <= _limit(chance)
+
     def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
         """Learn at the first measurement how sure the untrained model is."""
         if table.count > 1:
@@ -49,11 +55,12 @@ class FirstLossCheck(LayerCheck):
 
     def _judge(self, chart: Chart, chance: float) -> Iterable[Issue]:
         first, level = chart.first[0], median(chart.first)
-        limit = _TIMES * chance + 1.0
+        limit = _limit(chance)
         samples = chart.options.batch_size
         summed = samples >= 8 and 0.8 < first / (chance * samples) < 1.3
         risen = level > 1.5 * first  # the steps did it, not the initialisation
-        if min(first, level) <= limit or (summed and not self._sure) or risen:
+        high = first if self._sure else min(first, level)  # a sure model may learn at once
+        if high <= limit or (summed and not self._sure) or risen:
             return
         yield verdict(
             INITIAL_LOSS_TOO_HIGH,
@@ -68,3 +75,7 @@ class FirstLossCheck(LayerCheck):
                 },
             ),
         )
+
+
+def _limit(chance: float) -> float:
+    return _TIMES * chance + 1.0

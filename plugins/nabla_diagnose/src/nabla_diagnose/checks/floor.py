@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from nabla_core.issue import Issue, Quantity
 
 from ..calm import Calm
-from ..chart import Chart
+from ..chart import Chart, Moment
+from ..layer_table import LayerTable
 from ..robust import median
 from ..rules.trend import LOSS_FLOOR
 from ..stretch import Stretch
-from .check import Check, Finding, verdict
+from .check import Finding, LayerCheck, verdict
 
 __all__ = ["FloorCheck"]
 
@@ -20,9 +21,17 @@ _BLOCKS = 15
 _EVERY = 5
 _NEAR = 0.03
 _BELOW = 2e-5
+_SURE_LOGITS = 4.0
+"""Spread of outputs that would make the loss of logits next to nothing, or far above guessing."""
+_IN_A_ROW = 5
+_GAINED = 0.1
+"""Share of guessing: a model that is sure of something has learnt something."""
+_SAME = frozenset({"RUN401", "RUN402", "RUN404"})
+"""Behind these, outputs may be wide and the same for all classes."""
+_LEAST_ROWS = 100
 
 
-class FloorCheck(Check):
+class FloorCheck(LayerCheck):
     """Reports a loss that came down onto the floor and never went below it in a single row.
 
     Probabilities given to a cross-entropy of logits lie between 0 and 1, so the loss of ``C``
@@ -31,17 +40,20 @@ class FloorCheck(Check):
     """
 
     rules = (LOSS_FLOOR,)
+    first_block = _BLOCKS
 
     def __init__(self) -> None:
         self._least = math.inf
+        self._highest = -math.inf
+        self._sure = 0
         self._told = False
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
         loss = chart.loss
         self.done = chart.chance is None
-        if loss is not None and loss < self._least:
-            self._least = loss
+        if loss is not None:
+            self._least, self._highest = min(self._least, loss), max(self._highest, loss)
         return ()
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:
@@ -51,6 +63,7 @@ class FloorCheck(Check):
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
         self._least = min(self._least, min(stretch.columns["loss"]))
+        self._highest = max(self._highest, stretch.highest("loss"))
 
     def idle_until(self, chart: Chart) -> float:
         """See :class:`Check`."""
@@ -85,6 +98,52 @@ class FloorCheck(Check):
                 },
             ),
         )
+
+    def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """Report outputs as wide as those of a sure model, whose loss never shows it.
+
+        As logits they would give a loss below the floor where they are right, or far above guessing
+        where they are not; as inputs of a second activation they can do neither.
+        """
+        floor, chance = self._range(chart)
+        if self._told or floor is None or chart.rows < _LEAST_ROWS or not chart.judged:
+            return
+        spreads = table.column("activation_std")
+        last = next((name for name in reversed(table.weighted) if name in spreads), "")
+        inside = floor < self._least and self._highest < floor + 1.0
+        self._sure = self._sure + 1 if inside and spreads.get(last, 0.0) > _SURE_LOGITS else 0
+        gained = chart.start_level - chart.blocks[-1].loss if chart.block_count else 0.0
+        if self._sure < _IN_A_ROW or gained < _GAINED * chance or chart.found & _SAME:
+            return
+        self._told = True
+        yield self._wide(chart, last, spreads[last], floor)
+
+    def _wide(self, chart: Chart, layer: str, spread: float, floor: float) -> Issue:
+        return verdict(
+            LOSS_FLOOR,
+            chart,
+            Finding(
+                message=f"The outputs of {layer} have a spread of {spread:.3g} (limit "
+                f"{_SURE_LOGITS:g}), {_IN_A_ROW} measurements in a row, but the loss stayed "
+                f"between {self._least:.4g} and {self._highest:.4g}, where probabilities keep it "
+                f"({floor:.4g} to {floor + 1.0:.4g}).",
+                onset=Moment(0, 0),
+                where=layer,
+                confidence=0.8,
+                evidence={
+                    "spread": Quantity(value=spread, limit=_SURE_LOGITS),
+                    "floor": floor,
+                    "least": self._least,
+                    "highest": self._highest,
+                },
+            ),
+        )
+
+    def _range(self, chart: Chart) -> tuple[float | None, float]:
+        """Return the least loss of a doubled activation, and the loss of guessing."""
+        if chart.options.loss == "bce_with_logits":
+            return math.log1p(1.0 / math.e), math.log(2.0)
+        return self._floor(chart), chart.chance or 0.0
 
     @staticmethod
     def _floor(chart: Chart) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from nabla_core.issue import Issue, Quantity
 
@@ -18,11 +19,42 @@ _AT_BLOCKS = 4
 _SMOOTH = 0.045
 """Noise of the logarithm of a norm; a fresh gradient of a batch varies twice as much."""
 _VERY_SMOOTH = 0.025
-_GROWTH = 1.4
+_AGAIN_BLOCKS = 4
+_LAST_BLOCK = 40
+_VERY_SMOOTH = 0.025
 _AT_ONCE = 1.2
 """Growth within six rows: even gradients of unrelated directions add up to more than that."""
 _PLAIN_GROWTH = 5.0
 """So much in forty rows that the loss need not vary more than the norm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """Of a norm.
+
+    Attributes:
+        smooth: noise of its logarithm at most.
+        growth: since the first rows, at least.
+        is_young: whether the sum is short, so that its noise is that of a few gradients.
+    """
+
+    smooth: float
+    growth: float
+    is_young: bool
+
+    def apart(self, smooth: float, growth: float) -> float:
+        """Return how many times as noisy the loss must be at least."""
+        if not self.is_young:
+            return 10.0
+        if growth > _PLAIN_GROWTH:
+            return 0.5
+        return 1.2 if smooth < _VERY_SMOOTH else 3.0
+
+
+_YOUNG = _Limits(smooth=0.045, growth=1.4, is_young=True)
+"""A fresh gradient of a batch varies twice as much."""
+_LATER = _Limits(smooth=0.02, growth=2.0, is_young=False)
+"""Fresh gradients vary about as much as the loss; a sum of a hundred does by a hundredth of it."""
 
 
 class GrowthCheck(Check):
@@ -33,35 +65,53 @@ class GrowthCheck(Check):
     """
 
     rules = (GRADIENT_GROWING_LINEARLY,)
+    first_block = _AT_BLOCKS
+
+    def __init__(self) -> None:
+        self._at_first = 0.0
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return max(_AT_BLOCKS, (chart.block_count // _AGAIN_BLOCKS + 1) * _AGAIN_BLOCKS)
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
-        self.done = chart.block_count >= _AT_BLOCKS
-        if chart.block_count != _AT_BLOCKS or len(chart.gradients) < 10 * _AT_BLOCKS:
+        count = chart.block_count
+        if count % _AGAIN_BLOCKS:
             return
-        if chart.found & {"RUN206", "RUN201"} or not chart.judged:
+        self.done = count >= _LAST_BLOCK
+        if len(chart.gradients) < 10 * _AT_BLOCKS or not chart.judged:
             return
         norms = list(chart.gradients)
-        losses = chart.recent(len(norms))
-        smooth = roughness([math.log(norm) for norm in norms])
-        noise = roughness(losses) / (abs(median(losses)) or 1e-12)
-        growth = median(norms[-5:]) / median(norms[:3])
-        apart = 1.2 if smooth < _VERY_SMOOTH else 3.0
-        if growth > _PLAIN_GROWTH:
-            apart = 0.5
-        if smooth > _SMOOTH or growth < _GROWTH or noise < apart * smooth or not _adds_up(norms):
+        if count == _AT_BLOCKS and _adds_up(norms):
+            self._at_first = median(norms[:3])
+        self.done = self.done or not self._at_first
+        if not self._at_first or chart.found & {"RUN206", "RUN201", "RUN304"}:
             return
-        yield verdict(
+        limits = _LATER if count > _AT_BLOCKS else _YOUNG
+        growth = median(norms[-5:]) / self._at_first
+        smooth = roughness([math.log(norm) for norm in norms])
+        losses = chart.recent(len(norms))
+        noise = roughness(losses) / (abs(median(losses)) or 1e-12)
+        if smooth > limits.smooth or growth < limits.growth:
+            return
+        if noise >= limits.apart(smooth, growth) * smooth:
+            yield self._report(chart, growth, (smooth, noise), limits)
+
+    @staticmethod
+    def _report(chart: Chart, growth: float, noises: tuple[float, float], limits: _Limits) -> Issue:
+        smooth, noise = noises
+        return verdict(
             GRADIENT_GROWING_LINEARLY,
             chart,
             Finding(
-                message=f"The gradient norm grew {growth:.3g} times in {len(norms)} rows (limit "
-                f"{_GROWTH}), varying by {smooth:.2g} from row to row while the loss varies by "
-                f"{noise:.2g}: it is a sum over steps.",
+                message=f"The gradient norm grew {growth:.3g} times in {chart.rows} rows (limit "
+                f"{limits.growth}), varying by {smooth:.2g} from row to row while the loss varies "
+                f"by {noise:.2g}: it is a sum over steps.",
                 onset=Moment(0, chart.blocks[0].start.step),
                 evidence={
-                    "growth": Quantity(value=growth, limit=_GROWTH),
-                    "gradient_noise": Quantity(value=smooth, limit=_SMOOTH),
+                    "growth": Quantity(value=growth, limit=limits.growth),
+                    "gradient_noise": Quantity(value=smooth, limit=limits.smooth),
                     "loss_noise": noise,
                 },
             ),

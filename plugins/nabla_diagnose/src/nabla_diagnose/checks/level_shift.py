@@ -13,8 +13,8 @@ from typing import NamedTuple
 from nabla_core.issue import Issue, Quantity
 
 from ..calm import Calm
-from ..chart import BLOCK_ROWS, Chart, Level, Moment
-from ..robust import comes_back, median, spread
+from ..chart import BLOCK_ROWS, CALM_ROWS, Chart, Level, Moment
+from ..robust import comes_back, is_averaged, median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from ..rules.step_size import LR_JUMP
 from ..stretch import Stretch
@@ -23,6 +23,9 @@ from .check import Check, Finding, verdict
 __all__ = ["LevelShiftCheck"]
 
 _CONFIRM_ROWS = 20
+_PATIENT_ROWS = 40
+"""Averages over ten rows: two bad batches lift them for twenty, and are no new level."""
+_LOOKS = (10, _CONFIRM_ROWS, _PATIENT_ROWS)
 _NOISES = 8.0
 """Of a single row, to be looked at."""
 _LEAST = 6.0
@@ -54,6 +57,7 @@ class LevelShiftCheck(Check):
     """Reports a loss that jumped and stayed, and a learning rate that made it jump."""
 
     rules = (LOSS_LEVEL_SHIFT, LR_JUMP)
+    first_block = CALM_ROWS // BLOCK_ROWS
     looks_back = False
 
     def __init__(self) -> None:
@@ -84,11 +88,12 @@ class LevelShiftCheck(Check):
         self._rows += 1
         if self._is_blamed(chart):
             return self._confirm(chart, True) if self._rows == 4 else ()
-        return self._confirm(chart, False) if self._rows in (10, _CONFIRM_ROWS) else ()
+        return self._confirm(chart, False) if self._rows in _LOOKS else ()
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        calm.at_most("lr", 1.5 * self._peak)
+        if chart.block_count:
+            calm.at_most("lr", 1.5 * self._peak)  # before, no rate is taken to jump
         if self._told:
             return True
         if self._jump is not None:
@@ -133,8 +138,8 @@ class LevelShiftCheck(Check):
         shifted = min(after) > level + _LEAST * noise
         if not shifted or not self._matters(chart, level, min(after), noise):
             return ()
-        if _comes_back(chart, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS):
-            return ()
+        if is_averaged(chart.recent(8 * BLOCK_ROWS)[: -2 * BLOCK_ROWS]):
+            return ()  # single rows have less noise then, and are followed for longer
         self._told = True
         self._rows = 2 * BLOCK_ROWS
         since = chart.blocks[-2].start
@@ -173,7 +178,7 @@ class LevelShiftCheck(Check):
         elif blamed:
             self._since = None
             yield from self._rate_jump(chart, since, calm.median)
-        elif self._rows == _CONFIRM_ROWS or _undone(chart, calm.median, level) > _WHOLLY:
+        elif self._rows >= _patience(chart, self._rows, _undone(chart, calm.median, level)):
             self._since, self._told = None, True
             yield self._shift(chart, since, _Shift(calm.median, level, noise))
 
@@ -233,6 +238,13 @@ class LevelShiftCheck(Check):
                 },
             ),
         )
+
+
+def _patience(chart: Chart, since: int, undone: float) -> int:
+    """Return how many rows a shift must last, which undid so much of the progress."""
+    if is_averaged(chart.recent(60 + since)[:-since]):
+        return _PATIENT_ROWS
+    return 0 if undone > _WHOLLY else _CONFIRM_ROWS
 
 
 def _comes_back(chart: Chart, since: int, latest: int) -> bool:

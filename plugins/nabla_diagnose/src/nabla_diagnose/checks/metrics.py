@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ..readers.naming import direction_of
 
-__all__ = ["MetricBook"]
+__all__ = ["MetricBook", "is_metric"]
 
 _PREFIXES = ("val_", "eval_", "valid_", "validation_", "test_")
 _SIGNS = {"higher": 1, "lower": -1, "unknown": 0}
@@ -42,6 +42,11 @@ class MetricBook:
             if ago <= 2.0 and best - first > 0.02 * (abs(first) + 1e-12):
                 return name
         return None
+
+
+def is_metric(name: str) -> bool:
+    """Whether a signal is followed: a metric of held-out data whose direction is known."""
+    return _direction(name) != 0
 
 
 @lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ from .check import Check, Finding, verdict
 __all__ = ["PlateauCheck"]
 
 _BLOCKS = 20
+_EVERY = 5
 _NEAR = 0.04
 _BELOW = 0.01
 """What a model gains that has learnt how frequent the classes are, and nothing else."""
@@ -28,15 +29,20 @@ class PlateauCheck(Check):
     """Reports a loss at the level of guessing, and at the end one without any trend."""
 
     rules = (PLATEAU, LABELS_UNINFORMATIVE)
+    first_block = _BLOCKS
 
     def __init__(self) -> None:
         self._told = False
+
+    def idle_until(self, chart: Chart) -> float:
+        """See :class:`Check`."""
+        return max(_BLOCKS, (chart.block_count // _EVERY + 1) * _EVERY)
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
         count = chart.block_count
         self.done = self._told or chart.chance is None or count > 64
-        if self._told or chart.chance is None or count < _BLOCKS or count > 64 or count % 5:
+        if self._told or chart.chance is None or count < _BLOCKS or count > 64 or count % _EVERY:
             return ()
         planned = chart.options.planned_steps
         if planned and chart.step < 0.3 * planned:

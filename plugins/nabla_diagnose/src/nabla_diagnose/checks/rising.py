@@ -19,12 +19,17 @@ __all__ = ["RisingCheck"]
 
 _SMALL_STEP = 0.1
 _NOISES = 10.0
+_FIRST_BLOCK = 7
 _LAST_BLOCK = 40
 _FADES = 0.7
 """Share of the rise of a first half that the second one has at least, in a climb."""
 _PATIENCE_ROWS = 30
 """A loss that comes back is waited for so long: of one bad batch, averages keep a trace."""
 _OF_GUESSING = 0.05
+_YOUNG_ROWS = 60
+_ABOVE_GUESSING = 2.0
+_OWN_NOISE = 1.5
+"""Noises of a row by which the medians of three differ anyway, somewhere in a run."""
 _ONE_JUMP = 0.6
 """Share of a rise that one jump may have; a climb speeds up, but from row to row."""
 
@@ -33,6 +38,7 @@ class RisingCheck(Check):
     """Follows a loss above its start; small steps and no progress before make it a wrong sign."""
 
     rules = (DIVERGENCE, WRONG_LOSS_SIGN)
+    first_block = _FIRST_BLOCK
 
     def __init__(self) -> None:
         self._since: Moment | None = None
@@ -62,28 +68,41 @@ class RisingCheck(Check):
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        if not chart.judged:
+        if not chart.judged or not chart.block_count:
             return True
         calm.at_most("loss", _limit(chart))
         return self._above == 0
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        if chart.judged:
+        if chart.judged and chart.block_count:
             self._largest = max(self._largest, stretch.highest("update_ratio", 0.0))
+
+    def needs_rest(self, chart: Chart) -> bool:
+        """See :class:`Check`; how large the steps were matters where the loss climbs."""
+        return chart.block_count >= _FIRST_BLOCK and _climbs(chart)
 
     def idle_until(self, chart: Chart) -> float:
         """See :class:`Check`."""
-        return 0 if chart.judged and chart.block_count < _LAST_BLOCK else math.inf
+        count = chart.block_count
+        if not chart.judged or chart.update is None or count >= _LAST_BLOCK:
+            return math.inf
+        blocks = chart.blocks
+        falls = len(blocks) > 1 and blocks[-1].loss <= blocks[-2].loss
+        return max(_FIRST_BLOCK, count + 2 if falls else 0)
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Report a slow climb: every block above the one before, from the first on."""
-        if not 7 <= chart.block_count <= _LAST_BLOCK or "sign" in self._told or not chart.judged:
+        if (
+            not _FIRST_BLOCK <= chart.block_count <= _LAST_BLOCK
+            or "sign" in self._told
+            or not chart.judged
+        ):
+            return
+        if chart.update is None or self._largest > _SMALL_STEP or not _climbs(chart):
             return
         levels = chart.block_losses()
-        if chart.update is None or self._largest > _SMALL_STEP:
-            return
-        if not levels[-1] > levels[-2] > levels[-3] or levels[-1] < max(levels):
+        if levels[-1] < max(levels):
             return
         noise = max(chart.noise(), chart.start_noise) / BLOCK_ROWS**0.5
         rise = levels[-1] - levels[0]
@@ -143,8 +162,11 @@ class RisingCheck(Check):
         if waits and comes_back(rows[: -self._above], rows[-self._above :]):
             return
         level = median(rows[-8:])
-        if level - chart.start_level < _OF_GUESSING * (chart.chance or 0.0):
+        chance = chart.chance or 0.0
+        if level - chart.start_level < _OF_GUESSING * chance:
             return  # next to guessing, a rise from next to nothing is nothing
+        if waits and chart.rows < _YOUNG_ROWS and level < _ABOVE_GUESSING * chance:
+            return  # no worse than guessing: the first batches may have been of one kind
         self._told.add("divergence")
         yield verdict(
             DIVERGENCE,
@@ -167,7 +189,14 @@ def _jumped(chart: Chart, rise: float) -> bool:
     """Whether most of a rise came from one row to the next: other data came, nobody climbed."""
     rows = chart.recent(chart.rows)
     levels = [median(rows[place : place + 3]) for place in range(0, len(rows) - 2, 3)]
-    return max((b - a for a, b in pairwise(levels)), default=0.0) > _ONE_JUMP * rise
+    highest = max((b - a for a, b in pairwise(levels)), default=0.0)
+    return highest - _OWN_NOISE * chart.noise(60) > _ONE_JUMP * rise
+
+
+def _climbs(chart: Chart) -> bool:
+    """Whether each of the last two blocks is above the one before."""
+    blocks = chart.blocks
+    return blocks[-1].loss > blocks[-2].loss > blocks[-3].loss
 
 
 def _slows_down(levels: list[float]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .blow_up import BlowUpCheck
 from .check import Check
 from .depth import DepthCheck
 from .early_steps import EarlyStepsCheck
@@ -13,12 +14,15 @@ from .growth import GrowthCheck
 from .level_shift import LevelShiftCheck
 from .nonfinite import NonFiniteCheck
 from .plateau import PlateauCheck
+from .relapse import RelapseCheck
+from .replaced import ReplacedCheck
 from .rising import RisingCheck
 from .scale import ScaleCheck
 from .schedule import ScheduleCheck
 from .small_steps import SmallStepsCheck
 from .spikes import SpikeCheck
 from .still_layers import StillLayersCheck
+from .symmetry import SymmetryCheck
 from .units import UnitsCheck
 from .validation import ValidationCheck
 from .waves import WavesCheck
@@ -29,8 +33,11 @@ __all__ = ["make_checks"]
 _KINDS: tuple[type[Check], ...] = (
     FirstLossCheck,
     EarlyStepsCheck,
+    ReplacedCheck,
     LevelShiftCheck,
+    RelapseCheck,
     RisingCheck,
+    BlowUpCheck,
     NonFiniteCheck,
     SmallStepsCheck,
     ScheduleCheck,
@@ -41,6 +48,7 @@ _KINDS: tuple[type[Check], ...] = (
     WavesCheck,
     FloorCheck,
     ValidationCheck,
+    SymmetryCheck,
     WeightsCheck,
     UnitsCheck,
     DepthCheck,

@@ -22,6 +22,8 @@ _LEFT = 0.2
 _PLATEAU_ROWS = 5
 _HIGHER = 1.25
 """How far the peak may rise in rows that are not looked at."""
+_MUCH_HIGHER = 20.0
+"""The same in the first block, where a rate may grow with the number of the row."""
 
 
 class ScheduleCheck(Check):
@@ -57,8 +59,9 @@ class ScheduleCheck(Check):
         """See :class:`Check`."""
         if self._told or chart.lr is None:
             return self._told or "lr" not in calm.highest
-        calm.at_most("lr", _HIGHER * self._peak)
-        lowest = math.nextafter(_GONE * _HIGHER * self._peak, math.inf)
+        higher = _HIGHER if chart.block_count else _MUCH_HIGHER
+        calm.at_most("lr", higher * self._peak)
+        lowest = math.nextafter(_GONE * higher * self._peak, math.inf)
         calm.at_least("lr", lowest)
         return "lr" in calm.highest or chart.lr >= lowest
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from nabla_core.issue import Issue, Quantity
 
 from ..calm import Calm
-from ..chart import Chart, Moment
+from ..chart import BLOCK_ROWS, Chart, Moment
 from ..robust import median
 from ..rules.step_size import OVER_CLIPPING, UPDATE_TOO_SMALL, UPDATES_STOPPED
 from ..stretch import Stretch
@@ -21,6 +21,11 @@ _STOPPED_ROWS = 10
 _TINY = 5e-5
 """Share of the parameters' size per step: twenty thousand such steps are needed to move them by
 their own size."""
+_HALVED = 0.5
+"""Share of the start that is a gain, however steep and so noisy the first rows were."""
+_NEARLY = 2.0
+"""Steps of so many times that size are looked at again: some optimizers shorten them by and by."""
+_RATE_BLOCKS = 3
 _AT_ROWS = 60
 _AGAIN_ROWS = (120, 300)
 """Where steps are tiny, and a few easy or hard batches may have looked like a gain."""
@@ -32,6 +37,7 @@ class SmallStepsCheck(Check):
     """Reports updates of zero, and a run that hardly moves."""
 
     rules = (UPDATE_TOO_SMALL, OVER_CLIPPING, UPDATES_STOPPED)
+    first_block = _RATE_BLOCKS
 
     def __init__(self) -> None:
         self._zeros = 0
@@ -109,7 +115,12 @@ class SmallStepsCheck(Check):
 
     def idle_until(self, chart: Chart) -> float:
         """See :class:`Check`."""
-        return math.inf if self._over or chart.update is None else 0
+        if self._over or chart.update is None:
+            return math.inf
+        count, rows = chart.block_count, chart.rows
+        if count < _RATE_BLOCKS:
+            return _RATE_BLOCKS
+        return count + max(0, (max(_AT_ROWS, self._again_at) - rows) // BLOCK_ROWS)
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """Judge the size of the steps when the rate has stopped rising."""
@@ -117,7 +128,7 @@ class SmallStepsCheck(Check):
             return ()
         if chart.rows < self._again_at:
             return ()
-        if chart.block_count == 3:
+        if chart.block_count == _RATE_BLOCKS:
             self._rate_then = chart.lr or 0.0
         if chart.rows < _AT_ROWS:
             return ()
@@ -129,10 +140,12 @@ class SmallStepsCheck(Check):
         if chart.lr is not None and chart.lr < 0.05 * self._peak:
             return ()  # a schedule that has ended is RUN203's business
         per_step = median(chart.updates)
-        if per_step >= _TINY:
+        if per_step >= _NEARLY * _TINY:
             return ()
         improved = chart.start_level - median(chart.recent(20))
-        if improved <= max(chart.start_noise, 0.05 * abs(chart.start_level)):
+        size = abs(chart.start_level)
+        stands = improved <= min(max(chart.start_noise, 0.05 * size), _HALVED * size)
+        if stands and per_step < _TINY:
             return self._tiny(chart, per_step)
         self._again_at = next((rows for rows in _AGAIN_ROWS if rows > chart.rows), 0)
         self._over = not self._again_at

@@ -24,6 +24,8 @@ _LONELY_NOISES = 20.0
 _GRADIENT_NOISES = 9.0
 _GRADIENT_RATIO = 8.0
 _WAIT_ROWS = 8
+_WILD = 10.0
+"""Times the loss of the untrained model: no sample that the data hold is that hard."""
 _SOLVED = 0.05
 """Share of its start below which a loss is so low that one hard sample stands out from it."""
 
@@ -47,6 +49,7 @@ class SpikeCheck(Check):
         self._pending: _Spike | None = None
         self._shared = 0
         self._alone = 0
+        self._wild = 0
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -99,7 +102,8 @@ class SpikeCheck(Check):
             yield from self._shared_spike(chart, spike)
         elif undone and spike.deviations > _LONELY_NOISES:
             self._alone += 1
-            if self._alone == 3:
+            self._wild += spike.loss > _WILD * max(chart.start_level, spike.level)
+            if self._alone == 3 or (self._alone == self._wild == 2):
                 yield self._lonely_spike(chart, spike)
 
     def _shared_spike(self, chart: Chart, spike: _Spike) -> Iterable[Issue]:
@@ -132,15 +136,15 @@ class SpikeCheck(Check):
                 ),
             )
 
-    @staticmethod
-    def _lonely_spike(chart: Chart, spike: _Spike) -> Issue:
+    def _lonely_spike(self, chart: Chart, spike: _Spike) -> Issue:
         return verdict(
             LOSS_SPIKE,
             chart,
             Finding(
-                message=f"For the third time the loss jumped and came back: {spike.loss:.4g} at "
-                f"step {spike.at.step}, {spike.deviations:.3g} deviations above its level of "
-                f"{spike.level:.4g} (limit {_LONELY_NOISES:g}).",
+                message=f"For the {'third' if self._alone == 3 else 'second'} time the loss "
+                f"jumped and came back: {spike.loss:.4g} at step {spike.at.step}, "
+                f"{spike.deviations:.3g} deviations above its level of {spike.level:.4g} (limit "
+                f"{_LONELY_NOISES:g}).",
                 onset=spike.at,
                 confidence=0.8,
                 evidence={"deviations": Quantity(value=spike.deviations, limit=_LONELY_NOISES)},

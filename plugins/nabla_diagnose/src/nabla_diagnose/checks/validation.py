@@ -27,6 +27,11 @@ _MOVED = 0.01
 """Share of the parameters' size that steps must have covered between equal evaluations."""
 _VISIBLE = 20.0
 """Last digits of the logged values that a change must be worth."""
+_OF_ONE_BATCH = 0.15
+"""Noise of the logarithm of the norm of one batch's gradient."""
+_LEARNT = 0.95
+_UNLEARNT = 0.1
+"""Share of the minimum that a rise is worth where the model never did better than untrained."""
 _RISE = 0.2
 _NOISES = 3.0
 
@@ -66,7 +71,8 @@ class ValidationCheck(Check):
         self._metrics.note(chart.signals)
         if self._count < 2:
             return
-        yield from self._repeated(chart, latest)
+        if rows > 1:  # rows of a log by epochs are as smooth as those of one batch
+            yield from self._repeated(chart, latest)
         if self._count < 4:
             return
         yield from self._frozen(chart, latest)
@@ -155,7 +161,7 @@ class ValidationCheck(Check):
         valley = median(kept[max(0, place - 1) : place + 2])
         rise = median(values[-3:]) - valley
         start = self._start(chart)
-        limit = max(_RISE * abs(start - valley), 0.03 * abs(valley))
+        limit = max(_RISE * abs(start - valley), _least_rise(valley, start) * abs(valley))
         if rise <= limit:
             return
         limit = max(limit, _NOISES * _wandering(kept[-20:]))
@@ -227,7 +233,7 @@ class ValidationCheck(Check):
             return
         smooth = roughness([math.log(value) for value in rows])
         falling = sum(b < a for a, b in zip(rows, rows[1:], strict=False)) / (len(rows) - 1)
-        if smooth > 0.03 or falling < 0.9:
+        if smooth > 0.03 or falling < 0.9 or _gradients_vary(chart):
             return
         self._once(REPEATED_BATCH)
         yield verdict(
@@ -263,6 +269,17 @@ class ValidationCheck(Check):
                     evidence={"val_loss": Quantity(value=latest.value, limit=0.002 * chance)},
                 ),
             )
+
+
+def _gradients_vary(chart: Chart) -> bool:
+    """Whether the gradient norm shows other batches behind a loss that is logged as an average."""
+    norms = list(chart.gradients)[-30:]
+    return len(norms) >= 20 and roughness([math.log(norm) for norm in norms]) > _OF_ONE_BATCH
+
+
+def _least_rise(valley: float, start: float) -> float:
+    """Return the share of the minimum that a rise is worth."""
+    return 0.03 if valley < _LEARNT * start else _UNLEARNT
 
 
 def _is_flat(values: list[float]) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, repeat
+from operator import sub
 
 from nabla_core.issue import Issue, Quantity
 
-from ..chart import Chart, Moment
+from ..chart import BLOCK_ROWS, Chart, Moment
 from ..robust import autocorrelation, median, median_residuals, spread
 from ..rules.level import GROWING_OSCILLATION
 from ..rules.samples import UNSHUFFLED
 from .check import Check, Finding, verdict
+from .echoes import may_repeat
 
 __all__ = ["WavesCheck"]
 
@@ -21,6 +23,8 @@ _HALF = 50
 _SHORTEST = 10
 _REPEATS = 0.7
 """An optimizer that rings on a full batch was seen to reach 0.66."""
+_VALLEY = 0.1
+"""Correlation somewhere before the period, at most."""
 _AGAIN = 0.7
 """Share of that correlation which two periods must still have."""
 _CHANGES_REPEAT = 0.6
@@ -39,6 +43,7 @@ class WavesCheck(Check):
     """Looks at residuals once per eighty rows: of the last 160 for swings, of 320 for periods."""
 
     rules = (GROWING_OSCILLATION, UNSHUFFLED)
+    first_block = _WINDOW // BLOCK_ROWS
     looks_back = False
 
     def __init__(self) -> None:
@@ -59,13 +64,12 @@ class WavesCheck(Check):
             yield from self._swinging(chart, losses)
 
     def _periodic(self, chart: Chart, losses: list[float]) -> Iterable[Issue]:
-        half = len(losses) // 2
-        if not (_has_runs(losses[:half]) and _has_runs(losses[half:])):
+        periods = range(_SHORTEST, len(losses) // 3)
+        if not _is_worth_a_look(chart, losses, periods):
             return
         residuals = median_residuals(losses, _HALF)
         if autocorrelation(residuals, range(1, 2))[1] < _ALIKE:
             return
-        periods = range(_SHORTEST, len(losses) // 3)
         found = autocorrelation(residuals, range(1, periods.stop))
         period = max(periods, key=lambda lag: found[lag])
         if found[period] < _REPEATS:
@@ -73,7 +77,7 @@ class WavesCheck(Check):
         found |= autocorrelation(residuals, range(periods.stop, 2 * periods.stop))
         valley = min(found[lag] for lag in range(3, period))
         again = max(found[lag] for lag in (2 * period - 1, 2 * period, 2 * period + 1))
-        if min(found[period], again / _AGAIN) < _REPEATS or valley > 0.1:
+        if min(found[period], again / _AGAIN) < _REPEATS or valley > _VALLEY:
             return  # a wandering loss comes back once, not twice at the same distance
         changes = [after - before for before, after in pairwise(residuals)]
         alike = autocorrelation(changes, range(period, period + 1))[period]
@@ -125,15 +129,25 @@ class WavesCheck(Check):
         )
 
 
+def _is_worth_a_look(chart: Chart, losses: list[float], periods: range) -> bool:
+    """Whether losses may repeat themselves, by looks that cost little."""
+    half = len(losses) // 2
+    if not (_has_runs(losses[:half]) and _has_runs(losses[half:])):
+        return False
+    levels = chart.block_losses(len(losses) // BLOCK_ROWS)
+    return may_repeat(losses, levels, periods, _REPEATS, _VALLEY)
+
+
 def _has_runs(losses: list[float]) -> bool:
     """Whether neighbouring rows are alike: a cheap look, which the noise of most runs fails."""
     level = median(losses)
-    return autocorrelation([loss - level for loss in losses], range(1, 2))[1] >= _HALF_ALIKE
+    rests = list(map(sub, losses, repeat(level)))
+    return autocorrelation(rests, range(1, 2))[1] >= _HALF_ALIKE
 
 
 def _may_grow(losses: list[float]) -> bool:
     """Whether neighbours differ more at the end than at the start: a look before the costly one."""
     third = len(losses) // 3
     parts = (losses[:third], losses[-third:])
-    first, last = (median([abs(b - a) for a, b in pairwise(part)]) for part in parts)
+    first, last = (median(list(map(abs, map(sub, part[1:], part)))) for part in parts)
     return last > 2.0 * first

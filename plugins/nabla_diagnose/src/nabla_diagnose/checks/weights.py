@@ -1,4 +1,4 @@
-"""RUN404, RUN407 and RUN408: weights that are equal, that run away or that vanish."""
+"""RUN407 and RUN408: weights that run away or that vanish."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
 
-from ..chart import Chart, Moment
+from ..chart import Chart
 from ..layer_table import LayerTable
 from ..robust import median
-from ..rules.layers import SYMMETRIC_UNITS, WEIGHT_COLLAPSE, WEIGHT_GROWTH
+from ..rules.layers import WEIGHT_COLLAPSE, WEIGHT_GROWTH
 from .check import Finding, LayerCheck, verdict
 
 __all__ = ["WeightsCheck"]
@@ -21,19 +21,15 @@ _PULLED = 0.3
 """Enough where the steps did little else than to shrink the weights, and the loss stands still."""
 _RADIAL = 3.0
 """Times the way to zero that steps may have covered in all to have done little else."""
-_SYMMETRIC_HITS = 6
-_DIGITS = 2e-5
-"""Relative rounding of a logged share."""
 
 
 class WeightsCheck(LayerCheck):
-    """Follows the norms of all weights, and looks at the first measurements for equal units."""
+    """Follows the norms of all weights."""
 
-    rules = (SYMMETRIC_UNITS, WEIGHT_GROWTH, WEIGHT_COLLAPSE)
+    rules = (WEIGHT_GROWTH, WEIGHT_COLLAPSE)
 
     def __init__(self) -> None:
         self._told: set[str] = set()
-        self._hits = 0
         self._grown: dict[str, float] = {}
 
     def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
@@ -41,10 +37,6 @@ class WeightsCheck(LayerCheck):
         norms = table.column("weight_norm")
         if not norms:
             return
-        if table.count == 2:
-            yield from self._all_zero(chart, table)
-        if table.count <= 8 and "symmetric" not in self._told:
-            yield from self._copies(chart, table)
         pairs = [(n, f) for n, f in ((norms[k], table.first_norms[k]) for k in norms) if f > 0.0]
         share = median([norm / first for norm, first in pairs]) if pairs else 1.0
         chart.shrinking = share < 0.9 and _is_pulled(chart, share)
@@ -55,65 +47,6 @@ class WeightsCheck(LayerCheck):
             self._told.add("collapse")
             yield self._collapse(chart, table, (shrunk, len(pairs)), limit)
         yield from self._growth(chart, table)
-
-    def _all_zero(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
-        zero = [layer for layer, norm in table.column("weight_norm").items() if norm == 0.0]
-        if len(zero) >= 2:
-            self._told.add("symmetric")
-            yield self._symmetric(
-                chart,
-                zero[0],
-                f"The weights of {len(zero)} layers, {zero[0]} first, are all exactly zero after "
-                f"{chart.rows} rows: their units cannot become different (limit: one layer).",
-                Quantity(value=len(zero), unit="layers", limit=1),
-            )
-
-    def _copies(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
-        """Units that are copies of one another are zero for the same samples.
-
-        Then the share of zeros is a whole number of samples, which a layer of different units hits
-        about once per its width.
-        """
-        samples = chart.options.batch_size
-        if samples < 4:
-            return
-        dead = table.column("dead_fraction")
-        shares = [
-            share
-            for layer, share in table.outputs("zero_fraction").items()
-            if 0.0 < share < 1.0 and dead.get(layer) == 0.0
-        ]
-        whole = [
-            abs(share * samples - round(share * samples)) < 0.5 * samples * _DIGITS * 2.0
-            for share in shares
-        ]
-        if not shares:
-            return
-        self._hits = self._hits + len(shares) if all(whole) else -1_000
-        if self._hits >= _SYMMETRIC_HITS:
-            self._told.add("symmetric")
-            layer = table.source_of(next(iter(table.outputs("zero_fraction"))))
-            yield self._symmetric(
-                chart,
-                layer,
-                f"In {self._hits} measurements of {len(shares)} layers the share of zeros is a "
-                f"whole number of the {samples} samples (limit {_SYMMETRIC_HITS}): the units are "
-                "zero together, as copies are.",
-                Quantity(value=self._hits, unit="measurements", limit=_SYMMETRIC_HITS),
-            )
-
-    @staticmethod
-    def _symmetric(chart: Chart, layer: str, message: str, measured: Quantity) -> Issue:
-        return verdict(
-            SYMMETRIC_UNITS,
-            chart,
-            Finding(
-                message=message,
-                onset=Moment(0, 0),
-                where=layer,
-                evidence={"measured": measured},
-            ),
-        )
 
     @staticmethod
     def _collapse(chart: Chart, table: LayerTable, counts: tuple[int, int], limit: float) -> Issue:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import setitem
 from typing import cast
@@ -46,6 +46,11 @@ class Span:
             dense={name: values[start:stop] for name, values in self.dense.items()},
             sparse={name: values[start:stop] for name, values in self.sparse.items()},
         )
+
+    def of(self, wanted: Callable[[str], bool]) -> Span:
+        """Return the same rows with the signals that are wanted, of all that every row has."""
+        dense = {name: values for name, values in self.dense.items() if wanted(name)}
+        return self if len(dense) == len(self.dense) else replace(self, dense=dense)
 
     def sparse_rows(self) -> list[int]:
         """Return the rows, in order, that have a signal which not every row has."""

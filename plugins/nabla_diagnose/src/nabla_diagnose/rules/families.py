@@ -57,10 +57,10 @@ POLICY_ENTROPY_COLLAPSE = Rule(
     summary="The entropy of the policy fell to almost nothing while the reward stands still.",
     rationale="The policy stopped to explore before it found something good.",
     fix="Raise the entropy bonus, or lower the learning rate.",
-    limits="Needs the signals entropy and reward. A solved task has a low entropy as well.",
+    limits="Needs the signals entropy and reward. A solved task has a low entropy as well: where "
+    "the reward is better than that of the rows that still explored, nothing is said.",
     severity=Severity.MEDIUM,
     since="0.1",
-    stability="preview",
     needs=("entropy", "reward"),
     tags=("family",),
     example=Example(

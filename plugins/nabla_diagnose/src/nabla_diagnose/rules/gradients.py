@@ -38,9 +38,10 @@ VANISHING_GRADIENTS = Rule(
     summary="The gradient, measured against the weights, shrinks from layer to layer to nothing.",
     rationale="The layers near the input do not learn.",
     fix="Use residual connections, normalisation, or an activation that does not saturate.",
-    limits="Needs four layers with weights, and a ratio below 1e-4 between the first and the last "
-    "in five measurements in a row. A converged run loses its gradient in all layers together "
-    "and is not reported.",
+    limits="Needs four layers with weights, and a ratio below 1e-4 between the first and the last"
+    " in three measurements in a row, or below 1e-6 in two. A converged run loses its gradient in "
+    "all layers together and is not reported, nor one whose weights have doubled: then the steps "
+    "did it.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS007",),
@@ -60,7 +61,7 @@ EXPLODING_GRADIENTS = Rule(
     rationale="Depth or time multiplies the gradient; one step destroys the first layers.",
     fix="Normalise, scale the initialisation, or clip the gradient.",
     limits="Needs four layers with weights and a ratio above 1e4 between the first and the last in "
-    "five measurements in a row.",
+    "three measurements in a row, or above 1e6 in two, before the weights have doubled.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("layer_norms",),
@@ -77,9 +78,10 @@ GRADIENT_GROWING_LINEARLY = Rule(
     summary="The gradient norm grows in proportion to the number of steps, from the first on.",
     rationale="Gradients are added up from step to step: zero_grad is missing.",
     fix="Call optimizer.zero_grad() once per step.",
-    limits="Judged in the first rows only, while the sum is not yet bent by the training. "
-    "Gradients that grow for another reason do not follow the number of the step, and seldom grow "
-    "by a fifth within the first six rows.",
+    limits="The norm must grow from the first six rows on, as gradients that grow for another "
+    "reason seldom do. Judged after forty rows, and until row 400 where the norm then varies by a "
+    "tenth as much as the loss. A moving average of the norm, logged beside a loss that is none, "
+    "looks like a sum.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("grad_norm",),

@@ -25,7 +25,7 @@ DEAD_UNITS = Rule(
     summary="Nearly all units of a layer give zero for every sample.",
     rationale="They get no gradient and cannot come back; what lies below does not learn.",
     fix="Check biases and learning rate; use a leaky activation.",
-    limits="Counts units, not elements: ordinary sparsity is no fault. Four measurements in a row "
+    limits="Counts units, not elements: ordinary sparsity is no fault. Three measurements in a row "
     "above 98 %. The most upstream layer is named.",
     severity=Severity.HIGH,
     since="0.1",
@@ -81,8 +81,10 @@ SYMMETRIC_UNITS = Rule(
     rationale="Equal units get equal gradients and stay equal: the layer has the width of one.",
     fix="Initialise the weights at random.",
     limits="Exact for weights that are zero in two or more layers. Without the weights themselves, "
-    "units that are equal are seen only by a share of equal rows, if that is measured. One layer "
-    "of zeros, as in a residual branch or an adapter, is no fault.",
+    "units that are equal are seen by what they do: at the first measurement the gradients before "
+    "the last layer cancel out to a millionth of its own, or no unit of the first activation tells "
+    "two samples apart, or units are zero together. A last layer of zeros, a residual branch or an "
+    "adapter, is no fault. A regression whose biases differ shows nothing.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("layer_norms",),
@@ -174,9 +176,9 @@ INITIAL_LOSS_TOO_HIGH = Rule(
     summary="The first loss is far above that of guessing.",
     rationale="The untrained model is sure of wrong answers: its weights or inputs are too large.",
     fix="Check the initialisation, and normalise the inputs.",
-    limits="With the number of classes known: above 3.5 times guessing. Otherwise: at least a "
-    "thousand times the level that the run reaches within its first rows. Weights trained on other "
-    "labels give a high first loss as well. Summed losses are left to RUN207.",
+    limits="Needs the number of classes: above 3.5 times guessing in the first rows, or in the "
+    "first alone if the outputs of the last layer are as wide as those of a sure model. Weights "
+    "trained on other labels give a high first loss as well. Summed losses are left to RUN207.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),
@@ -193,7 +195,7 @@ EVERYTHING_DROPPED = Rule(
     summary="A dropout layer gives zero for every element.",
     rationale="Nothing of the input reaches the layers behind it.",
     fix="The argument of Dropout is the share that is dropped, not the share that is kept.",
-    limits="Exact, four measurements in a row, while the layers before it are alive.",
+    limits="Exact, three measurements in a row, while the layers before it are alive.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("layer_norms",),

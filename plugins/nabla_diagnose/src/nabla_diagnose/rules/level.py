@@ -64,7 +64,8 @@ LOSS_SPIKE = Rule(
     summary="The loss jumps far above its recent level again and again, and comes back.",
     rationale="Single batches undo many good steps.",
     fix="Look at the samples of these steps; clip the gradient near its median.",
-    limits="The third spike is reported, not the first: heavy-tailed data have some. Silent for "
+    limits="The third spike is reported, not the first: heavy-tailed data have some; the second if "
+    "both are ten times as high as the loss of the untrained model. Silent for "
     "batches of one sample and for losses declared custom.",
     severity=Severity.MEDIUM,
     since="0.1",
@@ -84,9 +85,10 @@ LOSS_LEVEL_SHIFT = Rule(
     "learning rate.",
     fix="Compare data, checkpoint and settings just before and after that step.",
     limits="A new phase of a curriculum looks the same; it is only reported when the new level is "
-    "near the level at which the run started. It must last twenty rows, or ten where nothing of "
-    "the progress is left, and be worth 5 % of the loss of guessing where that is known. What one "
-    "bad batch leaves in an average of rows is none. Losses declared custom are not judged.",
+    "near the level at which the run started. It must last twenty rows, ten where nothing of "
+    "the progress is left, or forty in a log of averages, of which bad batches lift many; and be "
+    "worth 5 % of the loss of guessing where that is known. What is learnt again at once is seen "
+    "where twenty rows stand out from all 240 before. Losses declared custom are not judged.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss",),
@@ -104,8 +106,11 @@ DIVERGENCE = Rule(
     summary="The loss rises far above the level at which it started.",
     rationale="The run is worse than an untrained model and will not recover by itself.",
     fix="Lower the learning rate, add a warm-up or clip the gradient.",
-    limits="Reported after eight rows, or thirty of an averaged loss that comes back. Losses "
-    "declared custom, and losses of adversaries and policies, may rise and are not judged.",
+    limits="Reported after eight rows, or thirty of an averaged loss that comes back, and of one "
+    "below twice the loss of guessing in the first sixty rows, whose batches may be of one kind. A"
+    " loss that blew up in its first ten rows and came back only to guessing is reported after "
+    "sixty rows. Losses declared custom, and losses of adversaries and policies, may rise and are "
+    "not judged.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS006",),

@@ -113,7 +113,9 @@ REPEATED_BATCH = Rule(
     rationale="Every step sees the same batch: the model learns it by heart.",
     fix="Draw the batch inside of the loop.",
     limits="Training on the whole set in one batch has no noise either, but its validation loss "
-    "falls with it. Meant as a test of one batch, it is no fault.",
+    "falls with it. Meant as a test of one batch, it is no fault. Not judged where each row "
+    "has an evaluation, as in a log by epochs, nor where the gradient norm varies from row to row: "
+    "such losses are averages.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss", "val_loss"),

@@ -23,7 +23,9 @@ UPDATE_TOO_LARGE = Rule(
     "not improve.",
     rationale="The learning rate is too high for this model; the run diverges or stays in noise.",
     fix="Divide the learning rate by ten, or add a warm-up.",
-    limits="Only in the first hundred rows. Large updates with a falling loss are not reported, "
+    limits="Only in the first hundred rows: more than 0.3 in a step, 0.1 in all of them, or 0.04 "
+    "where the loss rose by half; or a first step that changed half of the layers by 0.7 of their "
+    "size, after which nothing was learnt. Large updates with a falling loss are not reported, "
     "nor those that do little but shrink the weights, as decay does.",
     severity=Severity.HIGH,
     since="0.1",

@@ -42,7 +42,8 @@ OVERFITTING = Rule(
     rationale="Later checkpoints are worse on new data than the best one.",
     fix="Keep the checkpoint of the minimum; stop earlier, use more data or regularisation.",
     limits="Needs four evaluations after the minimum and a rise above their noise and above a "
-    "fifth of the progress. A metric of the task may still improve: then it is information only.",
+    "fifth of the progress, or a tenth of a minimum that is no better than untrained. A metric of "
+    "the task may still improve: then it is information only.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS004",),
@@ -100,8 +101,10 @@ LOSS_FLOOR = Rule(
     summary="The loss comes to rest exactly at the floor that a second activation causes.",
     rationale="Probabilities were given where logits are expected: the loss cannot fall below.",
     fix="Give logits to cross_entropy and binary_cross_entropy_with_logits.",
-    limits="Needs the kind of loss, and for cross-entropy the number of classes. Data whose noise "
-    "gives the same floor would be reported wrongly; nabla run decides it exactly (AUD401).",
+    limits="Needs the kind of loss, and for cross-entropy the number of classes. Where layers are"
+    " measured, outputs with a spread above 4 give it away before the loss has come down. Data "
+    "whose noise gives the same floor would be reported wrongly; nabla run decides it exactly "
+    "(AUD401).",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),
