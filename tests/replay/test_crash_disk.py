@@ -210,7 +210,7 @@ def test_a_state_that_memory_cannot_hold_twice_ends_checkpoints(store, monkeypat
     issues = []
     writer = store.create(on_issue=issues.append)
     for error in (MemoryError(), RuntimeError("can't allocate memory")):
-        monkeypatch.setattr(module, "snapshot", lambda *_, error=error: _raise(error))
+        monkeypatch.setattr(module, "freeze", lambda *_, error=error: _raise(error))
         assert not writer.checkpoint(0, {})
     assert writer.append(StepEntry(step=0)) is not None
     writer.close()

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
+from nabla_core.artifacts.strict_json import dump_json
 from nabla_replay.errors import RecordError
 from nabla_replay.store import entries, line_stream, lines
 from nabla_replay.store.entries import EndEntry, NoteEntry, StepEntry
 from nabla_replay.store.lines import encode_line, parse_line
 from nabla_replay.store.log_file import LogFile
+from nabla_replay.store.step_text import step_text
 from nabla_replay.store.tables import TensorInfo
 
 TABLES = {"parameters": (TensorInfo(name="w", shape=(2, 0), dtype="float32"),)}
@@ -54,6 +56,20 @@ def test_an_entry_comes_back_as_it_was(entry):
     line = parse_line(encode_line(12, entry)[:-1])
 
     assert (line.sequence, line.kind, line.entry) == (12, entry.kind, entry)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(entry for entry in ENTRIES if isinstance(entry, StepEntry)),
+        StepEntry(
+            step=2, loss=math.nan, batch=(), signals={'a "b"\n': 1e300}, digests={"p": "é\\"}
+        ),
+    ],
+)
+def test_a_step_is_written_as_any_other_record_is(step):
+    plain = {"n": 3, "k": "step", **step.to_body()}
+    assert step_text(3, step) == dump_json(plain)
 
 
 def test_a_loss_that_is_not_a_number_comes_back():

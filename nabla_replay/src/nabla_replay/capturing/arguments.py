@@ -13,6 +13,7 @@ from .digests import state_digest
 
 __all__ = ["batch_of", "loss_of", "signals_of", "step_of", "tensors_of"]
 
+_WHOLE = frozenset((int,))
 _MAX_INDICES = 256  # more are stored as a digest: a record has to stay small
 
 
@@ -37,6 +38,12 @@ def batch_of(given: object) -> tuple[int, ...] | str | None:
     """Return the indices of a batch, or a digest of whatever else says which batch it is."""
     if given is None or isinstance(given, str):
         return given
+    if (
+        isinstance(given, (list, tuple))
+        and len(given) <= _MAX_INDICES
+        and _WHOLE.issuperset(map(type, given))
+    ):
+        return tuple(given)
     if isinstance(given, Tensor):
         if given.dtype.is_floating_point or given.dtype.is_complex or given.numel() > _MAX_INDICES:
             return f"{crc32_of(given):08x}"

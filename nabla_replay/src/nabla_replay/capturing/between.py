@@ -14,12 +14,18 @@ import torch
 from torch import Tensor
 
 from ..codec.inline import pack
-from ..errors import ReplayError
+from ..errors import RecordError, ReplayError
+from .frozen import frozen_names, put_frozen
 from .parts import Parts
 from .program_state import plain_state
 from .stateful import put_state
 
-__all__ = ["between_state", "put_between_state"]
+__all__ = ["ProgramChanged", "between_state", "put_between_state"]
+
+
+class ProgramChanged(RecordError):
+    """The recorded program had become another one, which cannot be put back."""
+
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -31,6 +37,7 @@ def between_state(parts: Parts) -> dict[str, object]:
         "groups": [
             [_settings(group) for group in optimizer.param_groups] for optimizer in parts.optimizers
         ],
+        "frozen": frozen_names(parts.model),
     }
     try:
         pack(state)
@@ -40,8 +47,20 @@ def between_state(parts: Parts) -> dict[str, object]:
 
 
 def put_between_state(parts: Parts, state: Mapping[str, object]) -> None:
-    """Put back what :func:`between_state` returned, as far as the program has these parts."""
+    """Put back what :func:`between_state` returned, as far as the program has these parts.
+
+    Raises:
+        ProgramChanged: the program had added or removed groups of parameters.
+    """
+    put_frozen(parts.model, state.get("frozen"))
     groups = cast("list[list[Mapping[str, object]]]", state.get("groups", []))
+    for optimizer, kept in zip(parts.optimizers, groups, strict=False):
+        if len(kept) != len(optimizer.param_groups):
+            raise ProgramChanged(
+                "between two epochs the recorded program changed the number of its optimizer's "
+                f"parameter groups to {len(kept)}, and the replayed one has "
+                f"{len(optimizer.param_groups)}: let step() add or remove them at that step"
+            )
     for optimizer, kept in zip(parts.optimizers, groups, strict=False):
         for group, settings in zip(optimizer.param_groups, kept, strict=False):
             _put(group, settings)

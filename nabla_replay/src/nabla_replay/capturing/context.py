@@ -106,6 +106,7 @@ class Capture:
         last = self._done - 1 if self.resumed is None else self.resumed.step
         self._verdicts.listen(writer.append, writer.folder, writer.rank)
         self._boundary = StepBoundary(self._parts, self._live_step, self._ending)
+        self._boundary.computed = self._recorder.book.use
         self._boundary.start()  # first: what is replaced later has to lie on top of the instrument
         self._guarded(lambda _: self._verdicts.hold(self._parts, 0 if last is None else last + 1))
         self._guarded(lambda recorder: recorder.start(last, within_step=self._done > 0))
@@ -195,8 +196,8 @@ class Capture:
                 step=step_of(step),
                 loss=loss_of(loss),
                 batch=batch_of(batch_indices),
-                tensors=tensors_of(tensors),
-                signals=signals_of(metrics),
+                tensors={} if tensors is None else tensors_of(tensors),
+                signals={} if metrics is None else signals_of(metrics),
                 data_state=data_state,
             )
             entry = recorder.draft(facts)

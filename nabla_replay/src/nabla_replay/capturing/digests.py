@@ -24,8 +24,8 @@ __all__ = ["hyper_digest", "state_digest", "state_digests"]
 
 _QUICK = frozenset((str, int, float, bool, type(None)))
 _MOST_TEXTS = 256
-_texts: dict[int, tuple[list[object], bytes]] = {}
-"""By id of a group: names and values, plain ones only, and their text. They are kept alive here, so
+_texts: dict[int, tuple[list[str], list[object], bytes]] = {}
+"""By id of a group: names, values, plain ones only, and their text. They are kept alive here, so
 that what is the same object has the same text, whatever group the id belongs to by now."""
 _ATOMS = (str, int, float, bool, bytes, type(None), complex)
 
@@ -73,16 +73,18 @@ def _group_digest(group: Mapping[str, object], value: int) -> int:
 
     Their text is made anew only where one of them is another object than in the step before.
     """
-    plain = [(key, entry) for key, entry in group.items() if key != "params"]
-    now = [part for pair in plain for part in pair]
+    names, entries = [*group], [*group.values()]
+    if "params" in group:
+        entries[names.index("params")] = None  # parameters are not kept alive
     known = _texts.get(id(group))
-    if known is None or len(known[0]) != len(now) or not all(map(is_, known[0], now)):
+    if known is None or known[0] != names or not all(map(is_, known[1], entries)):
+        plain = [pair for pair in zip(names, entries, strict=True) if pair[0] != "params"]
         if not all(type(entry) in _QUICK or _is_pair(entry) for _, entry in plain):
             return state_digest(plain, value)
         if len(_texts) >= _MOST_TEXTS:
             _texts.clear()
-        known = _texts[id(group)] = (now, repr(plain).encode())
-    return zlib.crc32(known[1], value)
+        known = _texts[id(group)] = (names, entries, repr(plain).encode())
+    return zlib.crc32(known[2], value)
 
 
 def _is_pair(entry: object) -> bool:
@@ -119,7 +121,8 @@ def state_digest(state: object, value: int = 0) -> int:
 def _step_count(optimizer: Optimizer) -> float | int | None:
     """The step count of the first parameter, where reading it does not stop a device."""
     for state in optimizer.state.values():
-        step = state.get("step") if isinstance(state, Mapping) else None
+        mapped = isinstance(state, dict) or isinstance(state, Mapping)  # noqa: SIM101 - the first is quick
+        step = state.get("step") if mapped else None
         if isinstance(step, Tensor):
             return float(step) if step.is_cpu and step.numel() == 1 else None
         return step if isinstance(step, (int, float)) else None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import RecordError
-from ..fingerprints.crc32 import crc32_of
+from ..fingerprints.views import window
 
 __all__ = [
     "GENERATORS",
@@ -30,6 +30,7 @@ DIGITS = 5
 """Hexadecimal digits per generator: a record is written for every step."""
 
 _MASK = (1 << 4 * DIGITS) - 1
+_HOST_DIGITS = f"%0{DIGITS}x" * 3
 
 _WORDS = 624  # of a Mersenne twister
 _PYTHON_HEAD = 16  # CPython: reference count and type, then index and words
@@ -91,13 +92,19 @@ class GeneratorDigest:
 
     def __call__(self) -> str:
         """Return some hexadecimal digits per generator, in the order of :data:`GENERATORS`."""
-        values = [crc32_of(torch.get_rng_state()), self._numpy(), self._python()]
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            value = 0
-            for state in torch.cuda.get_rng_state_all():  # seed and offset, kept in host memory
-                value = zlib.crc32(state.numpy().tobytes(), value)
-            values.append(value)
-        return "".join(f"{value & _MASK:0{DIGITS}x}" for value in values)
+        state = torch.default_generator.get_state()
+        words = window(state.numel()).from_address(state.data_ptr())
+        host = (zlib.crc32(words) or 1) & _MASK, self._numpy() & _MASK, self._python() & _MASK
+        return _HOST_DIGITS % host + self._devices()
+
+    @staticmethod
+    def _devices() -> str:
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return ""
+        value = 0
+        for state in torch.cuda.get_rng_state_all():  # seed and offset, kept in host memory
+            value = zlib.crc32(state.numpy().tobytes(), value)
+        return f"{value & _MASK:0{DIGITS}x}"
 
 
 def drawn_between(one: str, other: str) -> tuple[str, ...]:

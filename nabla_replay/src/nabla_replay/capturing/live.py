@@ -32,6 +32,7 @@ class StepBoundary:
     Attributes:
         evaluations: calls of modules without gradients since it was last set to 0.
         loads: calls of ``load_state_dict`` of the model or a part of it since then.
+        computed: called when gradients are about to be computed.
         strange: steps of optimizers that are not among the parts, and move the model's parameters.
     """
 
@@ -51,6 +52,7 @@ class StepBoundary:
         self._write: Write | None = None
         self._loss: Tensor | None = None
         self._unscaled: tuple[Tensor, Tensor] | None = None
+        self.computed: Callable[[], object] = lambda: None
 
     @property
     def ending(self) -> int | None:
@@ -82,6 +84,7 @@ class StepBoundary:
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Keep the loss; of several backward passes in one step, the last one's."""
+        self.computed()
         if len(roots) != 1 or roots[0].numel() != 1:
             return
         root = roots[0]

@@ -17,7 +17,7 @@ from nabla_guard.taps.patching import Patches, Replacement
 
 from .generators import generator_state
 
-__all__ = ["Iteration", "LoaderBook", "loader_state", "put_loader_state"]
+__all__ = ["Iteration", "LoaderBook", "batch_size_of", "loader_state", "put_loader_state"]
 
 ItemT = TypeVar("ItemT")
 
@@ -31,6 +31,7 @@ class Iteration:
         loader: what is iterated over.
         epoch: 0-based number of the pass.
         start: generators, loader and what else an epoch follows from, as they were before it.
+        used: batches handed out when a gradient was last computed; ``None`` if that was not seen.
     """
 
     def __init__(self, loader: object, epoch: int, between: Mapping[str, object]) -> None:
@@ -40,9 +41,11 @@ class Iteration:
             "generators": generator_state(),
             "loader": loader_state(loader),
             "between": between,
+            "batch_size": batch_size_of(loader),
         }
         self.iterator: object = None
         self.taken = 0
+        self.used: int | None = None
 
     @property
     def position(self) -> int:
@@ -63,12 +66,15 @@ class LoaderBook:
     Attributes:
         on_epoch: called once for each pass over the followed loader.
         between: returns what a program changes between two epochs.
+        carries: says whether gradients were computed since the last step; set where nobody calls
+            :meth:`use`.
     """
 
     def __init__(self, loader: object = None) -> None:
         self._followed = loader
         self.on_epoch: Callable[[Iteration], object] = lambda iteration: None
         self.between: Callable[[], Mapping[str, object]] = dict
+        self.carries: Callable[[], bool] | None = None
         self._started = False
         self._current: Iteration | None = None
         self._passes: dict[int, int] = {}
@@ -106,6 +112,11 @@ class LoaderBook:
             iteration.taken += 1
             yield batch
 
+    def use(self) -> None:
+        """A gradient is computed from the batches taken so far, whether or not a step follows."""
+        if self._current is not None:
+            self._current.used = self._current.position
+
     def settle(self) -> Iteration | None:
         """A step was taken: follow the loader that its batch came from, and return its pass."""
         if self._followed is None and self._current is not None:
@@ -118,10 +129,20 @@ class LoaderBook:
         known = self._followed if self._followed is not None else loader
         number = self._passes.get(id(known), -1) + 1
         self._passes[id(known)] = number
+        used = self._used()
         self._current = Iteration(loader, number, self.between())
+        if used is not None:
+            self._current.start["before"] = used
         if self._followed is not None:
             self.on_epoch(self._current)
         return self._current
+
+    def _used(self) -> int | None:
+        """How many batches of the pass that is over had a part in steps, as far as known."""
+        last = self._current
+        if last is None or self.carries is None:
+            return None if last is None else last.used
+        return last.position if self.carries() else None
 
     def _is_followed(self, loader: object) -> bool:
         """Whether a pass that begins now is that of a step; of several passes side by side (a zip
@@ -147,6 +168,12 @@ class LoaderBook:
             return iteration.iterator
 
         return begin
+
+
+def batch_size_of(loader: object) -> int | None:
+    """Return how many samples a batch has, where the loader says so."""
+    found = getattr(loader, "batch_size", None)
+    return found if type(found) is int else None
 
 
 def loader_state(loader: object) -> dict[str, object]:

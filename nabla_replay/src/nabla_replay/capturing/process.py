@@ -65,6 +65,9 @@ class ProcessCapture:
         if capture is not None:
             capture.close()
             print(f"nabla: captured {capture.run_path}", file=sys.stderr)
+        elif self._stepped:
+            steps = sum(self._stepped.values())
+            print(f"nabla: nothing was captured: {self._why(steps)}", file=sys.stderr)
 
     # ------------------------------------------------------------------ what the instrument tells
     def forward_ended(
@@ -128,6 +131,14 @@ class ProcessCapture:
         )
 
     # ------------------------------------------------------------------ private
+    def _why(self, steps: int) -> str:
+        if not self._trained()[0]:
+            return (
+                f"{steps} optimizer steps were seen, and no call of a module whose parameters they "
+                "move (calls inside torch.func are not seen); use nabla.capture and record_step"
+            )
+        return f"{steps} optimizer steps were seen, too few to tell where a step of the loop ends"
+
     def _begin(self, parts: Parts, done: int, ending: Optimizer) -> None:
         budget = self._settings.budget or None
         options = CaptureOptions(

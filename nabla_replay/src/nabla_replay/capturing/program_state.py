@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..errors import RecordError
+from .frozen import frozen_names, put_frozen
 from .generators import generator_state, restore_generators
 from .parts import Parts
 from .stateful import put_state, state_of
@@ -26,26 +27,33 @@ __all__ = [
 StateTree = Mapping[str, object]
 """Component to state: ``model``, ``hidden`` (buffers that a state dict leaves out), ``gradients``
 (those that no optimizer clears), ``optimizer`` and ``scheduler`` (lists), ``scaler``, ``extra``,
-``generators``, ``loader``."""
+``generators``, ``loader``, ``frozen`` (names of parameters that are not trained)."""
 
 
-def full_state(parts: Parts, loader: Mapping[str, object] | None) -> dict[str, object]:
+def full_state(
+    parts: Parts,
+    loader: Mapping[str, object] | None,
+    generators: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """Return the state of every part; tensors in it are the live ones, nothing is copied.
 
     Args:
         parts: the program.
         loader: where the data is, from :class:`.loaders.LoaderBook`.
+        generators: where they have been; by default where they are.
     """
+    modules = tuple(parts.model.modules())
     state: dict[str, object] = {
         "model": parts.model.state_dict(),
-        "hidden": dict(_hidden_buffers(parts.model)),
-        "gradients": dict(_carried_gradients(parts)),
+        "hidden": dict(_hidden_buffers(parts.model, modules)),
+        "gradients": dict(_carried_gradients(parts, modules)),
         "optimizer": [one.state_dict() for one in parts.optimizers],
         "scheduler": [plain_state(one.state_dict()) for one in parts.schedulers],
         "scaler": None if parts.scaler is None else parts.scaler.state_dict(),
         "extra": {name: state_of(value) for name, value in parts.extra.items()},
-        "generators": generator_state(),
+        "generators": generator_state() if generators is None else generators,
         "loader": loader,
+        "frozen": frozen_names(parts.model),
     }
     return state
 
@@ -62,6 +70,7 @@ def restore_parts(parts: Parts, state: StateTree) -> None:
     for name, value in cast("Mapping[str, Tensor]", state["hidden"]).items():
         if name in buffers:
             _put(f"buffer {name}", lambda: buffers[name].copy_(value))  # noqa: B023 - called at once
+    put_frozen(parts.model, state.get("frozen"))
     _put_all("optimizer", parts.optimizers, cast("list[object]", state["optimizer"]))
     _put_all("scheduler", parts.schedulers, cast("list[object]", state["scheduler"]))
     if parts.scaler is not None and state["scaler"] is not None:
@@ -95,7 +104,7 @@ def missing_parts(parts: Parts, state: StateTree) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def _carried_gradients(parts: Parts) -> Iterator[tuple[str, Tensor]]:
+def _carried_gradients(parts: Parts, modules: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     """Gradients of parameters that no optimizer holds: none clears them, and so they add up."""
     held = {
         id(parameter)
@@ -103,13 +112,21 @@ def _carried_gradients(parts: Parts) -> Iterator[tuple[str, Tensor]]:
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
+    if not held or all(
+        parameter is None or id(parameter) in held or parameter.grad is None
+        for module in modules
+        for parameter in module._parameters.values()
+    ):
+        return  # looking for names takes longer
     for name, parameter in parts.model.named_parameters():
-        if held and id(parameter) not in held and parameter.grad is not None:
+        if id(parameter) not in held and parameter.grad is not None:
             yield name, parameter.grad
 
 
-def _hidden_buffers(model: Module) -> Iterator[tuple[str, Tensor]]:
+def _hidden_buffers(model: Module, modules: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:
     """Buffers that a state dict leaves out decide the next step all the same."""
+    if not any(module._non_persistent_buffers_set for module in modules):
+        return  # looking for names takes longer
     for path, module in model.named_modules():
         for key in module._non_persistent_buffers_set:
             buffer = module._buffers.get(key)

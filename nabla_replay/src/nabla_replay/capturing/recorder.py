@@ -15,6 +15,7 @@ from ..fingerprints.module_trace import ModuleTrace, can_be_traced
 from ..store.entries import EpochEntry, NoteEntry, StepEntry
 from ..store.writer import RunWriter
 from .between import between_state
+from .carried import CarriedGradients
 from .generators import generator_state
 from .later import LaterCheckpoint, Moment
 from .loaders import Iteration, LoaderBook
@@ -94,8 +95,9 @@ class Recorder:
         self.book = book or LoaderBook(parts.loader)
         self.book.on_epoch = self._epoch_begins
         self.book.between = lambda: between_state(parts)
+        self._carried = CarriedGradients(parts)
         self.count = 0
-        self._written_s = 0.0
+        self._written_s = self._drafted_s = 0.0
         self.last_step: int | None = None
         self._fingerprinter = fingerprinter
         self._pace = pace
@@ -125,7 +127,7 @@ class Recorder:
             self._put_off(self.last_step or 0)
         elif self.checkpoint(self.last_step or 0):
             self.writer.flush(_START_WAIT_S)
-        self._watch.resume()
+        self._watch.resume(self._fingerprinter.clock())
 
     def draft(self, facts: StepFacts, *, is_end: bool = True) -> StepEntry:
         """Look at the program as it is after a step.
@@ -136,7 +138,7 @@ class Recorder:
         """
         begun_s = self._fingerprinter.clock()
         self._later.give_up()
-        step_s = self._watch.lap()
+        step_s = self._watch.lap(begun_s)
         if not is_end:
             self._drop_trace()  # a replay would trace the whole step
         self.end_trace()
@@ -144,7 +146,8 @@ class Recorder:
         place = None if iteration is None else f"{iteration.epoch}:{iteration.position}"
         part = self.count % self._fingerprinter.parts
         entry = self._look(facts, self._number(facts.step), part, place)
-        cost_s = self._fingerprinter.clock() - begun_s + self._written_s
+        self._drafted_s = self._fingerprinter.clock()
+        cost_s = self._drafted_s - begun_s + self._written_s
         if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
             self._fingerprinter.turn(self._pace.parts)
         rate = self._new_rate()
@@ -157,22 +160,28 @@ class Recorder:
             entry: from :meth:`draft`.
             within: where the optimizer has just acted, and the rest of the step is still to come.
         """
-        begun_s = self._fingerprinter.clock()
+        begun_s = self._drafted_s
         if within is not None:
+            begun_s = self._fingerprinter.clock()
             self._note(within)
+        else:
+            self._carried.note()
+            self.book.carries = self._carried.changed
         if self._traced is not None:
             self.writer.append(NoteEntry(name=TRACE_NOTE, body=self._traced))
             self._traced = None
         self.writer.append(entry)
         self.count += 1
         self.last_step = entry.step
-        self._written_s = self._fingerprinter.clock() - begun_s
+        ended_s = self._fingerprinter.clock()
+        self._written_s = ended_s - begun_s
         if not self.count % self._every:
             if within is not None:
                 self._put_off(entry.step)
             else:
                 self.checkpoint(entry.step)
-        self._watch.resume()
+            ended_s = self._fingerprinter.clock()
+        self._watch.resume(ended_s)
 
     def checkpoint(self, label: int, moment: Moment | None = None) -> bool:
         """Take a checkpoint of now; return whether it was taken.
@@ -186,21 +195,13 @@ class Recorder:
         """
         if label in self._labels or not self._storable:
             return False
-        state = full_state(self.parts, (moment or self.moment()).loader)
-        if moment is not None:
-            state["generators"] = moment.generators
+        moment = moment or self.moment()
+        state = full_state(self.parts, moment.loader, moment.generators)
         state["after"] = {"records": self.count, "step": self.last_step}
         self._storable = False  # until the codec took it: what it refuses, it would refuse again
-        taken = self.writer.checkpoint(label, state)
+        taken = self.writer.checkpoint(label, state, taken=lambda: self._taken(label))
         self._storable = True
-        if not taken:
-            return False
-        self._labels.add(label)
-        self.writer.append(
-            NoteEntry(name=SNAPSHOT_NOTE, body={"step": label, "records": self.count})
-        )
-        self._begin_trace()
-        return True
+        return taken
 
     def close(self, reason: str) -> None:
         """Let go of torch and finish the run, whatever becomes of the checkpoint that waits."""
@@ -215,6 +216,7 @@ class Recorder:
         self._later.give_up()
         self._watch.stop()
         self.book.stop()
+        self._carried.forget()
         self._drop_trace()
 
     def moment(self) -> Moment:
@@ -225,6 +227,13 @@ class Recorder:
         )
 
     # ------------------------------------------------------------------ private
+    def _taken(self, label: int) -> None:
+        self._labels.add(label)
+        self.writer.append(
+            NoteEntry(name=SNAPSHOT_NOTE, body={"step": label, "records": self.count})
+        )
+        self._begin_trace()
+
     def _note(self, within: Within) -> None:
         if not self.count:
             turns = {id(one): turn for turn, one in enumerate(self.parts.optimizers)}

@@ -22,7 +22,7 @@ class Stopwatch:
 
     Args:
         model: whose call begins a step.
-        clock: monotonic seconds.
+        clock: monotonic seconds; reading it is a call of the kernel.
     """
 
     def __init__(self, model: Module, clock: Callable[[], float]) -> None:
@@ -45,13 +45,13 @@ class Stopwatch:
             self._handle.remove()
             self._handle = None
 
-    def lap(self) -> float:
+    def lap(self, now_s: float) -> float:
         """A step is over: return its seconds."""
-        whole_s = self._clock() - self._recorded_s
+        whole_s = now_s - self._recorded_s
         if self._handle is None:
             return whole_s * (self._inner_s / self._outer_s if self._outer_s else 1.0)
         began_s, self._began_s = self._began_s, None
-        inner_s = whole_s if began_s is None else self._clock() - began_s
+        inner_s = whole_s if began_s is None else now_s - began_s
         self._left -= 1
         self._inner_s += inner_s
         self._outer_s += whole_s
@@ -59,9 +59,9 @@ class Stopwatch:
             self.stop()
         return inner_s
 
-    def resume(self) -> None:
+    def resume(self, now_s: float) -> None:
         """Recording is over: the next step may begin."""
-        self._recorded_s = self._clock()
+        self._recorded_s = now_s
         self._began_s = None
 
     def _called(self, module: Module, args: tuple[object, ...]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from ..capturing.between import ProgramChanged
 from ..capturing.owners import FOUND
 from ..environment.comparing import Difference, differences
 from ..environment.gathering import gather_settings
@@ -15,11 +16,11 @@ from ..store.reader import RunReader
 from .comparing import StepResult, compare_step
 from .feed import DataEnded
 from .fitting import fitted
-from .history import Segment, segments_of
+from .history import Segment, Snapshot, segments_of
 from .localizing import ModulePlace, locate
 from .options import ReplayOptions
 from .program import Program, program_of
-from .reasons import AT_ONCE, Reasons, keeps_workers
+from .reasons import AT_EPOCH, AT_ONCE, Reasons, keeps_workers
 from .result import Divergence, ReplayResult
 from .spans import spans
 from .tables import fingerprinter_for
@@ -112,9 +113,16 @@ class Course:
         Behind a step that cannot be compared, the next checkpoint is a new beginning.
         """
         first, last, planned = places
+        again: Snapshot | None = None
         while True:
             kept = len(self.steps), self.done
-            start = window.restore(first)
+            try:
+                start = window.restore(first)
+            except RecordError as error:
+                if again is None:
+                    raise
+                self.reasons.add(str(error))  # the program had become another one
+                return None
             self.missing = tuple(dict.fromkeys((*self.missing, *window.missing)))
             found = self._stretch(window, (start, first, last), planned)
             if isinstance(found, Divergence):
@@ -142,6 +150,9 @@ class Course:
                     self.options.progress(self.done, planned)
                 if found is not None:
                     return found
+        except ProgramChanged as error:
+            self.reasons.add(str(error))
+            return _Blocked(index=index + 1)
         except DataEnded as error:
             step = window.segment.steps[min(index + 1, last)].step
             self.reasons.add(str(error))
@@ -157,6 +168,8 @@ class Course:
     ) -> Divergence | None:
         """Judge a difference: does the program hold state that no checkpoint holds?
 
+        A counter of its own may show many steps after the checkpoint that does not hold it.
+
         Args:
             window: in which it was found.
             found: the difference.
@@ -166,8 +179,7 @@ class Course:
         start, first, last = places
         segment = window.segment
         carried = keeps_workers(segment, start)
-        at_once = found.step == segment.steps[start].step and found.component != "loader"
-        if not at_once and not carried:
+        if found.component == "loader" and not carried:
             return found
         matching = self._from_beginning(segment, first, last)
         if matching is not None:
@@ -179,8 +191,11 @@ class Course:
             self.reasons.add_workers()
             del self.steps[kept[0] :]
             return None
-        if start or segment.unrecorded:
+        at_once = found.step == segment.steps[start].step
+        if at_once and (start or segment.unrecorded):
             self.reasons.add(AT_ONCE)
+        elif segment.begins_epoch(found.step):
+            self.reasons.add(AT_EPOCH)
         return found
 
     def _from_beginning(self, segment: Segment, first: int, last: int) -> list[StepResult] | None:
@@ -214,7 +229,7 @@ class Course:
             return None
         if one.replayed is None:
             self.reasons.idle.append(one.recorded.step)
-            return None
+            return _Blocked(index=one.index)  # one of them has moved its weights, the other has not
         segment = window.segment
         result = compare_step(
             one.recorded, one.replayed, window.fingerprinter, segment.number, self._unasked

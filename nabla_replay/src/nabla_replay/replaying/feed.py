@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
+from ..capturing.between import ProgramChanged
 from ..capturing.generators import restore_generators
-from ..capturing.loaders import put_loader_state
+from ..capturing.loaders import batch_size_of, put_loader_state
 from ..errors import RecordError
 from .history import Segment, epoch_state
 
@@ -46,6 +47,7 @@ class BatchFeed:
         self._between = between
         self._iterator: Iterator[object] | None = None
         self.epoch, self.position = -1, 0
+        self._batch_size: int | None = None
         if place is not None:
             self._go_to(place)
         elif not segment.epochs and records:
@@ -65,6 +67,7 @@ class BatchFeed:
             return
         epoch, position = target
         while self.epoch < epoch:
+            yield from self._rest()
             self._begin(self.epoch + 1)
         while self.position < position:
             yield self._next(within=True)
@@ -76,6 +79,8 @@ class BatchFeed:
     # ------------------------------------------------------------------ private
     def _go_to(self, place: Mapping[str, object]) -> None:
         start = cast("Mapping[str, object]", place["start"])
+        size = start.get("batch_size")
+        self._batch_size = size if isinstance(size, int) else None
         put_loader_state(self._loader, cast("Mapping[str, object]", start["loader"]))
         restore_generators(cast("Mapping[str, object]", start["generators"]))
         self._iterator = iter(self._loader)
@@ -88,15 +93,39 @@ class BatchFeed:
         for _ in range(records):
             self._next()
 
+    def _rest(self) -> Iterator[object]:
+        """Yield what was used of this epoch after its last step: its gradients go on into the next.
+
+        A batch that was taken and not used (a loop that is left) was no call of the step.
+        """
+        start = self._segment.epoch_at(0, self.epoch + 1)
+        if start is None or self._iterator is None:
+            return
+        used = epoch_state(start).get("before")
+        while isinstance(used, int) and self.position < used:
+            yield self._next(within=True)
+
     def _begin(self, epoch: int) -> None:
         start = self._segment.epoch_at(0, epoch)
         if start is not None:
             state = epoch_state(start)
+            self._check(epoch, state.get("batch_size"))
             put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
             self._between(cast("Mapping[str, object]", state.get("between", {})))
             restore_generators(cast("Mapping[str, object]", state["generators"]))
         self._iterator = iter(self._loader)
         self.epoch, self.position = epoch, 0
+
+    def _check(self, epoch: int, batch_size: object) -> None:
+        """Say so if the recorded program had made a loader of its own for this epoch."""
+        here = batch_size_of(self._loader)
+        before = self._batch_size
+        self._batch_size = batch_size if isinstance(batch_size, int) else None
+        if None not in (before, self._batch_size) and before != self._batch_size != here:
+            raise ProgramChanged(
+                f"for epoch {epoch} the recorded program made a loader with batches of "
+                f"{self._batch_size} instead of {before}, and the replayed one has {here}"
+            )
 
     def _next(self, *, within: bool = False) -> object:
         if self._iterator is None:

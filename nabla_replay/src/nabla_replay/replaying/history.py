@@ -100,6 +100,11 @@ class Segment:
         """Return the earliest checkpoint that contains the step with ``index``."""
         return next((one for one in self.snapshots if one.records > index), None)
 
+    def begins_epoch(self, step: int) -> bool:
+        """Whether a step is the first of an epoch, and other epochs came before."""
+        begun = {one.records for one in self.epochs if one.entry.epoch > 0}
+        return any(one.step == step for at in begun for one in self.steps[at : at + 1])
+
     def missing_before(self, index: int) -> int:
         """Return how many steps before the one with ``index`` have no record.
 

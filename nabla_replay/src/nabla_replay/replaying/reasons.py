@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .history import Segment
 
-__all__ = ["AT_ONCE", "Reasons", "keeps_workers"]
+__all__ = ["AT_EPOCH", "AT_ONCE", "Reasons", "keeps_workers"]
 
 _MANY = 3
 
@@ -15,6 +15,12 @@ AT_ONCE = (
     "it is the first step after a checkpoint, so that beside code and data, state of the program's "
     "own that no checkpoint holds (a generator, a counter, an environment) may be what differs: "
     "give such state as extra"
+)
+
+AT_EPOCH = (
+    "it is the first step of an epoch, so that beside code and data, something that the program "
+    "sets between two epochs and outside of step() (modules in eval mode, a dropout rate) may be "
+    "what differs"
 )
 
 _WORKERS = (

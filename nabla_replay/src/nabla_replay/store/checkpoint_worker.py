@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nabla_core.artifacts.strict_json import JsonObject
 
-from ..codec.encoded import EncodedState
+from ..codec.freezing import FrozenState
 from ..codec.writing import StoredFile, write_state
 from .entries import CheckpointEntry
 from .layout import temporary_name
@@ -31,14 +31,14 @@ class CheckpointJob:
     Attributes:
         step: last step that it contains.
         name: file under ``ckpt/``.
-        encoded: the snapshot; released when it is written.
+        frozen: the snapshot; released when it is written.
         done: set when it is committed or has failed.
         committed: whether its record is in the log.
     """
 
     step: int
     name: str
-    encoded: EncodedState | None
+    frozen: FrozenState | None
     done: threading.Event = field(default_factory=threading.Event)
     committed: bool = False
 
@@ -63,14 +63,14 @@ class CheckpointWorker:
     _jobs: queue.SimpleQueue[CheckpointJob | None] = field(default_factory=queue.SimpleQueue)
     _pending: list[CheckpointJob] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _spare: list[EncodedState] = field(default_factory=list)
+    _spare: list[FrozenState] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
         """Whether another job would have to wait for memory."""
         return len(self._unfinished()) >= _MAX_PENDING
 
-    def take_spare(self) -> EncodedState | None:
+    def take_spare(self) -> FrozenState | None:
         """Return a snapshot that is written, so that its memory can be used again."""
         return self._spare.pop() if self._spare else None
 
@@ -115,17 +115,17 @@ class CheckpointWorker:
                 job.done.set()
 
     def _release(self, job: CheckpointJob) -> None:
-        encoded, job.encoded = job.encoded, None
-        if encoded is not None and not self._spare and encoded.size_bytes <= _MAX_SPARE_BYTES:
-            self._spare.append(encoded)
+        frozen, job.frozen = job.frozen, None
+        if frozen is not None and not self._spare and frozen.size_bytes <= _MAX_SPARE_BYTES:
+            self._spare.append(frozen)
 
     def _store(self, job: CheckpointJob) -> None:
-        if job.encoded is None:
+        if job.frozen is None:
             return
         names = (temporary_name(self.rank, secrets.token_hex(4)), job.name)
         about: JsonObject = {**self.about, "step": job.step}
         try:
-            stored = write_state(self.folder, names, job.encoded, about)
+            stored = write_state(self.folder, names, job.frozen.encoded(), about)
             self.commit(_entry(job, stored))
         except BaseException:
             with suppress(OSError):  # without its record the file is no checkpoint

@@ -35,6 +35,7 @@ __all__ = [
     "SegmentEntry",
     "StepEntry",
     "entry_from_body",
+    "hex_text",
 ]
 
 
@@ -65,11 +66,11 @@ class StepEntry:
         """Return the record without what is absent."""
         body: JsonObject = {"s": self.step}
         if self.loss is not None:
-            body["l"] = _hex(self.loss)
+            body["l"] = hex_text(self.loss)
         if self.batch is not None:
             body["i"] = self.batch if isinstance(self.batch, str) else list(self.batch)
         if self.signals:
-            body["x"] = {name: _hex(value) for name, value in self.signals.items()}
+            body["x"] = {name: hex_text(value) for name, value in self.signals.items()}
         if self.digests:
             body["d"] = {short(name): text for name, text in self.digests.items()}
         if self.vectors:
@@ -324,7 +325,7 @@ def _batch(body: JsonObject) -> tuple[int, ...] | str:
     return tuple(indices)
 
 
-def _hex(value: float) -> str:
+def hex_text(value: float) -> str:
     """Write a float exactly, without the zeros that a float32 leaves at the end."""
     head, exponent, rest = value.hex().partition("p")
     return f"{head.rstrip('0').rstrip('.')}p{rest}" if exponent and "." in head else head

@@ -46,7 +46,7 @@ class Health:
     @property
     def may_write(self) -> bool:
         """Whether the log is worth a try now; after a failure, once a second."""
-        return self.state != "off" and self._clock() >= self._retry_at
+        return self.state != "off" and (not self._retry_at or self._clock() >= self._retry_at)
 
     def degrade(self, state: WriterState, what: str, step: int | None = None) -> None:
         """Do less from now on, and say so if it was not said before."""
@@ -85,6 +85,11 @@ class Health:
         self._retry_at = self._clock() + _RETRY_S
         self.lose(reason, step)
         self.degrade("log only", reason, step)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether records are missing that no gap tells of yet."""
+        return self._lost > 0
 
     def gap(self) -> GapEntry | None:
         """Return the record of what was lost, if anything was."""

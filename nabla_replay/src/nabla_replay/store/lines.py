@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from nabla_core.artifacts.strict_json import JsonObject, StrictJsonError, dump_json, parse_object
 
 from ..errors import RecordError
-from .entries import Entry, entry_from_body
+from .entries import Entry, StepEntry, entry_from_body
 from .fields import take_count, take_text
+from .step_text import step_text
 
 __all__ = ["MAX_LINE_BYTES", "Line", "check_line", "encode_line", "parse_line"]
 
@@ -38,9 +39,8 @@ def encode_line(sequence: int, entry: Entry) -> bytes:
     Raises:
         RecordError: it is too long, or holds a number that JSON lacks.
     """
-    record: JsonObject = {"n": sequence, "k": entry.kind, **entry.to_body()}
     try:
-        body = dump_json(record)
+        body = _body(sequence, entry)
     except (TypeError, ValueError) as error:
         raise RecordError(f"a {entry.kind} record is no JSON: {error}") from error
     if len(body) > MAX_LINE_BYTES:
@@ -48,6 +48,13 @@ def encode_line(sequence: int, entry: Entry) -> bytes:
             f"a {entry.kind} record has {len(body)} bytes, at most {MAX_LINE_BYTES} are stored"
         )
     return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
+
+
+def _body(sequence: int, entry: Entry) -> bytes:
+    if isinstance(entry, StepEntry):
+        return step_text(sequence, entry)
+    record: JsonObject = {"n": sequence, "k": entry.kind, **entry.to_body()}
+    return dump_json(record)
 
 
 def parse_line(line: bytes) -> Line:

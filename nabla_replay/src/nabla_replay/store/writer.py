@@ -14,7 +14,7 @@ from nabla_core.artifacts.strict_json import JsonObject
 from nabla_core.errors import InputError
 from nabla_core.issue import Issue
 
-from ..codec.encoding import snapshot
+from ..codec.freezing import freeze
 from .checkpoint_worker import CheckpointJob, CheckpointWorker
 from .entries import CheckpointEntry, EndEntry, Entry, GapEntry, SegmentEntry, StepEntry
 from .forking import abandon_in_children
@@ -175,7 +175,8 @@ class RunWriter:
             self._health.lose("the disk still failed", step)
             return None
         try:
-            self._tell_gap()
+            if self._health.has_lost:
+                self._tell_gap()
             sequence = self._log.append(entry)
         except OSError as error:
             self._health.failed(_reason(error), step)
@@ -183,13 +184,22 @@ class RunWriter:
         self._syncing.note()
         return sequence
 
-    def checkpoint(self, step: int, state: object, *, wait: bool = False) -> bool:
+    def checkpoint(
+        self,
+        step: int,
+        state: object,
+        *,
+        wait: bool = False,
+        taken: Callable[[], object] | None = None,
+    ) -> bool:
         """Take a snapshot of a state now, and store it in the background.
 
         Args:
             step: last step that the state contains.
             state: nested dicts, lists and tuples of tensors, arrays and scalars.
             wait: return only when it is on disk and its record in the log.
+            taken: called when there is a snapshot, before the background begins to store it: two
+                threads of one interpreter hinder each other.
 
         Returns:
             Whether it was taken (with ``wait``: stored). It is not while two are on their way, when
@@ -205,13 +215,11 @@ class RunWriter:
         if job is None or (job.done.is_set() and not job.committed):
             if self.state != "writing" or (self._worker.is_full and not wait):
                 return False
-            try:
-                encoded = snapshot(state, self._worker.take_spare())
-            except (MemoryError, RuntimeError) as error:  # torch has no memory for the copy
-                self._checkpoint_failed(step, error)
+            job = self._job(step, state)
+            if job is None:
                 return False
-            name = checkpoint_name(self.rank, step, self.segment)
-            job = CheckpointJob(step=step, name=name, encoded=encoded)
+            if taken is not None:
+                taken()
             self._steps_stored[step] = job
             self._worker.submit(job)
         if wait:
@@ -298,6 +306,15 @@ class RunWriter:
             tables=segment.tables,
             cut_bytes=cut_bytes,
         )
+
+    def _job(self, step: int, state: object) -> CheckpointJob | None:
+        try:
+            frozen = freeze(state, self._worker.take_spare())
+        except (MemoryError, RuntimeError) as error:  # torch has no memory for the copy
+            self._checkpoint_failed(step, error)
+            return None
+        name = checkpoint_name(self.rank, step, self.segment)
+        return CheckpointJob(step=step, name=name, frozen=frozen)
 
     def _tell_gap(self) -> None:
         gap = self._health.gap()
