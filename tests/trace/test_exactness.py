@@ -82,6 +82,16 @@ def in_place(m, x):
     return F.relu(y, inplace=True)
 
 
+def cells(m, x):
+    """Each state of the cell is made from the other one, and both go on."""
+    h = m.start.expand(len(x), -1)
+    c, states = torch.zeros_like(h), []
+    for t in range(T):
+        h, c = m.lstm(x[:, t], (h, c))
+        states.append(m.gru(c, h))
+    return torch.stack(states, 1)
+
+
 SEQUENCES = {
     "linear on a sequence": lambda: nn.Linear(D, D),
     "linear without bias": lambda: nn.Linear(D, D, bias=False),
@@ -123,6 +133,9 @@ SEQUENCES = {
     ),
     "recurrent": lambda: nn.LSTM(D, D, batch_first=True),
     "recurrent, two layers": lambda: nn.GRU(D, D, num_layers=2, batch_first=True),
+    "recurrent cells": lambda: Call(
+        cells, lstm=nn.LSTMCell(D, D), gru=nn.GRUCell(D, D), start=parameter(D)
+    ),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(D, D)),
     "weight norm without bias": lambda: nn.utils.parametrizations.weight_norm(
         nn.Linear(D, D, bias=False)

@@ -220,3 +220,21 @@ def test_a_total_of_the_user_keeps_its_value():
     _, values = look(make_loss, steps=3)
 
     assert [float(total.detach()) for total in totals] == values
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 1e-7, 1e-6])
+def test_steps_below_the_rounding_of_the_loss_are_at_no_noise_floor(rate):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    with nabla.trace.attach(model, optimizer, every=2, what=("step",)) as trace:
+        for _ in range(30):
+            rows = torch.randint(64, (32,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(X[rows].float()), Y[rows]).backward()
+            optimizer.step()
+
+    found = {issue.rule for issue in trace.issues}
+    assert len(trace.next_batch) > 10
+    assert found <= ({"GEO301"} if rate else set())
+    assert "below the rounding" in trace.format() or rate > 1e-7

@@ -44,16 +44,18 @@ class NextBatchProbe:
         before: loss of the next batch with the parameters before the step.
         half: the same with half of the step made; on the parabola, when the slope was measured.
         after: with all of it made: the next training loss.
+        resolution: by how much rounding may change these losses.
     """
 
     step: int
     before: float
     half: float
     after: float
+    resolution: float = 0.0
 
     @classmethod
     def from_slope(
-        cls, *, step: int, before: float, after: float, slope_after: float
+        cls, *, step: int, before: float, after: float, slope_after: float, resolution: float = 0.0
     ) -> NextBatchProbe:
         """Return the probe whose parabola has a slope at its end.
 
@@ -62,9 +64,10 @@ class NextBatchProbe:
             before: loss before it.
             after: loss after it.
             slope_after: inner product of step and gradient after it.
+            resolution: by how much rounding may change the losses.
         """
         half = (before + after) / 2 - (slope_after - (after - before)) / 4
-        return cls(step=step, before=before, half=half, after=after)
+        return cls(step=step, before=before, half=half, after=after, resolution=resolution)
 
     @property
     def curvature(self) -> float:
@@ -101,13 +104,17 @@ def alpha_of_means(probes: Sequence[NextBatchProbe]) -> float:
     """Return alpha from the mean slope and the mean curvature of some probes.
 
     Means first: the slope on another batch is small against its noise. Infinite when the steps
-    raise the loss of other batches; NaN without a finite probe.
+    raise the loss of other batches; NaN without a finite probe. Steps whose effect is below the
+    rounding of the loss are straight lines: -1 downhill, else NaN, as for steps that are zero.
     """
     known = [probe for probe in probes if probe.is_finite]
     if not known:
         return math.nan
     slope = sum(probe.slope for probe in known) / len(known)
     curvature = sum(probe.curvature for probe in known) / len(known)
+    if max(abs(slope), abs(curvature)) <= sum(probe.resolution for probe in known) / len(known):
+        measured = slope + 2 * curvature  # of the gradient: the losses cancel in it
+        return -1.0 if measured < 0 else math.nan
     return _alpha(slope, curvature) if slope < 0 else math.inf
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..host_reads import on_host
 from .contribution import Contribution, common_dtype
 from .layer_rows import LAYER_RULES
 from .layout import Layout
@@ -87,6 +88,15 @@ class Bank:
         """Return the names of parameters."""
         return [self._names[root] for root in roots if root in self._names]
 
+    def checks(self) -> dict[str, tuple[float | None, float]]:
+        """Return :attr:`sums` as numbers, with one read from the device."""
+        known = {name: whole for name, (whole, _) in self.sums.items() if whole is not None}
+        found = on_host([*known.values(), *(spread for _, spread in self.sums.values())])
+        wholes = dict(zip(known, found, strict=False))
+        spreads = found[len(known) :]
+        pairs = zip(self.sums, spreads, strict=True)
+        return {name: (wholes.get(name), spread) for name, spread in pairs}
+
     def flush(self) -> None:
         """Multiply the rows of parameters with several uses; after the backward pass."""
         for root in list(self._pending):
@@ -110,14 +120,14 @@ class Bank:
         whole = None
         if part is None:
             part, whole = blockwise(sources, pairs, budget)
-        part = part.to(torch.float64) if part.device.type != "mps" else part
-        whole = part.sum() if pairs else whole
-        if self.options.measure == "sketch":
-            whole = None
-        self.sums[name] = (whole, part.diagonal().sum() if pairs else part.sum())
-        self.total = part.clone() if self.total is None else self.total.add_(part)
+        wide = torch.float64 if part.device.type != "mps" else part.dtype
+        sketch = self.options.measure == "sketch"
+        if pairs:
+            whole = None if sketch else part.sum(dtype=wide)
+        self.sums[name] = (whole, part.trace() if pairs else part.sum(dtype=wide))
+        self.total = part.to(wide, copy=True) if self.total is None else self.total.add_(part)
         if self.options.every_layer:
-            self.layers[name] = part
+            self.layers[name] = part.to(wide)
 
     def _through_maker(self, found: Contribution) -> bool:
         """Apply the rule of the function that made a value with a slice per sample."""

@@ -25,11 +25,10 @@ def has_rule(func: Function) -> bool:
 
 def _complex(call: Call) -> bool:
     """Whether complex numbers are about: the rules do not conjugate."""
-    given = (tensor for _, tensor in tensors_in(call.args, call.kwargs))
-    return any(
-        tensor.is_complex()
-        for tensor in (*given, *(o.grad for o in call.outs if o.grad is not None))
-    )
+    for _, tensor in tensors_in(call.args, call.kwargs):
+        if tensor.is_complex():
+            return True
+    return any(out.grad is not None and out.grad.is_complex() for out in call.outs)
 
 
 def contributions(call: Call, budget: int) -> Iterator[Contribution]:

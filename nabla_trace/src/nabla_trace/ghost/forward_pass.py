@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from .call import Call, Origin, Path
 from .function_watch import FunctionWatch
-from .third_party import module_rule
+from .third_party import any_module_rule, module_rule
 
 __all__ = ["Subject", "module_units"]
 
@@ -40,7 +40,7 @@ def module_units(subject: Subject, watch: FunctionWatch) -> Iterator[None]:
     """Treat modules that a third party gave a rule for as one call each."""
     wanted = {id(parameter) for parameter in subject.parameters.values()}
     handles = []
-    for module in subject.model.modules():
+    for module in subject.model.modules() if any_module_rule() else ():
         if module_rule(module) is None:
             continue
         before, after = _unit_hooks(watch, wanted)

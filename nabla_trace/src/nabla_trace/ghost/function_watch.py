@@ -8,7 +8,7 @@ that several layers share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -18,10 +18,11 @@ from torch.autograd import Function as AutogradFunction
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
-from torch.utils.weak import WeakIdKeyDictionary
 
 from .call import Call, Function, Origin, Out, Path, replaced, tensors_in
+from .nested_outputs import told_apart
 from .rng import rng_fingerprint
+from .tensor_marks import TensorMarks
 
 __all__ = ["FunctionWatch", "Receiver", "writes"]
 
@@ -70,8 +71,8 @@ class FunctionWatch(TorchFunctionMode):
         self.uses: dict[int, int] = {}
         self.samples = samples
         self._receiver = receiver
-        self._origins: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self._tainted: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._origins: TensorMarks[Origin] = TensorMarks()
+        self._tainted: TensorMarks[bool] = TensorMarks()
         self._handles: list[RemovableHandle] = []
         for parameter in parameters.values():
             roots = frozenset({id(parameter)})
@@ -124,9 +125,15 @@ class FunctionWatch(TorchFunctionMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         """Let ``func`` run, and note what it is about."""
+        given = kwargs or {}
         if self.paused:
-            return func(*args, **(kwargs or {}))
-        return self._intercept(func, getattr(func, "__name__", "function"), args, kwargs or {})
+            return func(*args, **given)
+        name = getattr(func, "__name__", "function")
+        if name == "__get__":  # most attributes are no tensors, and most calls read one
+            found = func(*args, **given)
+            if not isinstance(found, Tensor):
+                return found
+        return self._intercept(func, name, args, given)
 
     def meet(self, call: Call, raw_outs: list[Tensor]) -> None:
         """Take note of a call, and ask for its gradients if they are wanted."""
@@ -148,8 +155,10 @@ class FunctionWatch(TorchFunctionMode):
             if tensor in self._tainted:
                 if not _is_only_a_form(name, path):
                     tainted.add(path)
-            elif tensor in self._origins:
-                tracked[path] = self._origins[tensor]
+                continue
+            origin = self._origins.get(tensor)
+            if origin is not None:
+                tracked[path] = origin
         if not tracked or not torch.is_grad_enabled():
             out = self._unwatched(func, args, kwargs)
             if tainted:
@@ -236,6 +245,8 @@ class FunctionWatch(TorchFunctionMode):
         before = None if known else rng_fingerprint()
         call = self._record(func, name, given, places)
         out = self._unwatched(func, run_args, run_kwargs)
+        if not known and not writes(name, kwargs):
+            out = told_apart(out)
         self._taint_results(name, args, out)
         result = args[0] if name == "__setitem__" else out
         raw_outs = [t for _, t in tensors_in((result,), {}) if t.grad_fn is not None]
@@ -291,9 +302,8 @@ def writes(name: str, kwargs: Mapping[str, object]) -> bool:
 
 @contextmanager
 def _no_autocast() -> Iterator[None]:
-    with torch.autocast("cpu", enabled=False):
-        if torch.cuda.is_available():
-            with torch.autocast("cuda", enabled=False):
-                yield
-        else:
-            yield
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    with ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield

@@ -32,6 +32,10 @@ class Layout:
         """Return shape ``[N, ...]``; each entry has the shape that a batch of one would have."""
         if self.minor:
             return _split(tensor, self.dim, (self.rows, samples)).movedim(self.dim + 1, 0)
+        if self.dim == 0:  # the usual place, asked for at every layer: nothing has to be moved
+            return (
+                tensor.unsqueeze(1) if self.rows == 1 else _split(tensor, 0, (samples, self.rows))
+            )
         return _split(tensor, self.dim, (samples, self.rows)).movedim(self.dim, 0)
 
     def gather(self, spread: Tensor) -> Tensor:

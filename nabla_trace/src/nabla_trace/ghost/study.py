@@ -183,11 +183,11 @@ class Study:
         """Hold the sum of the Gram against the gradient of the batch, for each parameter."""
         wrong = {}
         whole = self._result.batch_square
+        checks = bank.checks()
         for name, truth in squares.items():
-            known, spread = bank.sums.get(name, (torch.zeros(()), torch.zeros(())))
-            if known is None:
+            total, trace = checks.get(name, (0.0, 0.0))
+            if total is None:
                 continue  # only the small run could check it
-            total, trace = float(known), float(spread)
             limit = tolerance_of(self._subject.parameters[name].dtype, autocast_dtype())
             if not agrees(total, truth, scale=trace + truth, whole=whole + trace, limit=limit):
                 wrong[name] = f"sum of the Gram {total:.6g}, squared norm by autograd {truth:.6g}"

@@ -14,7 +14,7 @@ from .call import Call
 from .contribution import Contribution
 from .sources import DenseRows
 
-__all__ = ["ModuleRule", "module_rule", "module_rows", "rule_for"]
+__all__ = ["ModuleRule", "any_module_rule", "module_rule", "module_rows", "rule_for"]
 
 ModuleRule = Callable[
     [Module, tuple[object, ...], Mapping[str, object], Tensor], Mapping[str, Tensor]
@@ -52,6 +52,11 @@ def rule_for(layer: type[Module]) -> Callable[[RuleT], RuleT]:
         return rule
 
     return register
+
+
+def any_module_rule() -> bool:
+    """Whether any rule is registered."""
+    return bool(_RULES)
 
 
 def module_rule(module: Module) -> ModuleRule | None:

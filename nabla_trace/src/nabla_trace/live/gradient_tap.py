@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["GradientTap", "inner_product", "on_host"]
+from ..host_reads import on_host
+
+__all__ = ["GradientTap", "inner_product"]
 
 _NARROW = (torch.float16, torch.bfloat16)
 
@@ -102,21 +104,10 @@ def inner_product(grad: Tensor, direction: Tensor) -> Tensor:
         grad = grad.coalesce()
         direction = direction[tuple(grad.indices())]
         grad = grad.values()
-    wide = torch.promote_types(grad.dtype, torch.float32)
-    return torch.dot(grad.flatten().to(wide), direction.flatten().to(wide))
-
-
-def on_host(scalars: Sequence[Tensor]) -> list[float]:
-    """Return the values of some scalars, with one read per device and dtype."""
-    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for index, scalar in enumerate(scalars):
-        places.setdefault((scalar.device, scalar.dtype), []).append(index)
-    found = [0.0] * len(scalars)
-    for indices in places.values():
-        values = torch.stack([scalars[index] for index in indices]).tolist()
-        for index, value in zip(indices, values, strict=True):
-            found[index] = value
-    return found
+    if grad.dtype is not direction.dtype or grad.dtype in _NARROW:
+        wide = torch.promote_types(grad.dtype, torch.float32)
+        grad, direction = grad.to(wide), direction.to(wide)
+    return torch.dot(grad.reshape(-1), direction.reshape(-1))
 
 
 def _norm(grad: Tensor) -> Tensor:

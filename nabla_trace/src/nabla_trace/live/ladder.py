@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from .gradient_tap import on_host
+from ..host_reads import on_host
 
 __all__ = ["Rung", "SignalLadder"]
 
@@ -37,21 +37,38 @@ class Rung:
     dead: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What an output shows, before it is read from the device.
+
+    Attributes:
+        shape: samples and entries of each.
+        size: length of the whole output.
+        aligned: squared length of the sum of the samples' unit vectors.
+        nonzero: entries that are not zero.
+    """
+
+    shape: tuple[int, int]
+    size: Tensor
+    aligned: Tensor
+    nonzero: Tensor
+
+
 class SignalLadder:
     """Taps the layers with a matrix of weights while one step runs."""
 
     def __init__(self, model: Module) -> None:
         self._model = model
         self._handles: list[RemovableHandle] = []
-        self._forward: dict[str, Tensor] = {}
+        self._forward: dict[str, _Measured] = {}
         self._backward: dict[str, Tensor] = {}
 
     def begin(self) -> None:
         """Tap every layer."""
         self._forward, self._backward = {}, {}
         for name, module in self._model.named_modules():
-            weights = list(module.parameters(recurse=False))
-            if any(weight.dim() > 1 for weight in weights):
+            weights = module._parameters.values()
+            if any(weight is not None and weight.dim() > 1 for weight in weights):
                 self._handles.append(module.register_forward_hook(self._hook(name or "model")))
 
     def end(self) -> None:
@@ -66,24 +83,25 @@ class SignalLadder:
         if not names:
             return []
         missing = torch.full((), torch.nan)
-        values = [part for name in names for part in self._forward[name].unbind()]
-        found = on_host([*values, *(self._backward.get(name, missing) for name in names)])
-        rows = [found[3 * index : 3 * index + 3] for index in range(len(names))]
-        grads = found[3 * len(names) :]
+        measured = [self._forward[name] for name in names]
+        scalars = [part for one in measured for part in (one.size, one.aligned, one.nonzero)]
+        found = on_host([*scalars, *(self._backward.get(name, missing) for name in names)])
+        grads = found[len(scalars) :]
         return [
-            Rung(name=name, forward=row[0], backward=grad, likeness=row[1], dead=row[2])
-            for name, row, grad in zip(names, rows, grads, strict=True)
+            _rung(name, measured[n].shape, found[3 * n : 3 * n + 3], grads[n])
+            for n, name in enumerate(names)
         ]
 
     # ------------------------------------------------------------------ private
     def _hook(self, name: str) -> ForwardHook:
         def hook(module: Module, args: object, output: object) -> None:
             first = output[0] if isinstance(output, tuple) and output else output
-            if name in self._forward or not isinstance(first, Tensor) or first.grad_fn is None:
-                return
-            if not first.is_floating_point() or first.dim() < 2:
+            if name in self._forward or not isinstance(first, Tensor):
                 return
             with torch.no_grad(), torch._C.DisableTorchFunction():
+                # even to ask for an attribute is a call that another mode would look at
+                if first.grad_fn is None or first.dim() < 2 or not first.is_floating_point():
+                    return
                 self._forward[name] = _measure(first)
                 first.register_hook(self._grad_hook(name))  # type: ignore[no-untyped-call]
 
@@ -97,16 +115,28 @@ class SignalLadder:
         return hook
 
 
-def _measure(output: Tensor) -> Tensor:
-    """Return root mean square, mean cosine of different samples, share of zeros: ``[3]``."""
+def _measure(output: Tensor) -> _Measured:
     rows = output.flatten(1)
-    count = max(2, len(rows))
     lengths = _lengths(rows)
-    total = torch.mv(rows.T.to(lengths.dtype), 1 / lengths.clamp(min=1e-30))  # of unit vectors
-    alike = (torch.dot(total, total) - count) / (count * (count - 1))
-    scale = torch.linalg.vector_norm(lengths) / rows.numel() ** 0.5
-    dead = 1 - torch.count_nonzero(rows) / rows.numel()
-    return torch.stack([scale, alike, dead.to(scale.dtype)])
+    total = torch.mv(rows.T.to(lengths.dtype), lengths.clamp(min=1e-30).reciprocal_())
+    return _Measured(
+        shape=(rows.shape[0], rows.shape[1]),
+        size=torch.linalg.vector_norm(lengths),
+        aligned=torch.dot(total, total),
+        nonzero=torch.count_nonzero(rows),
+    )
+
+
+def _rung(name: str, shape: tuple[int, int], values: Sequence[float], backward: float) -> Rung:
+    size, aligned, nonzero = values
+    count, entries = max(2, shape[0]), max(1, shape[0] * shape[1])
+    return Rung(
+        name=name,
+        forward=size / entries**0.5,
+        backward=backward,
+        likeness=(aligned - count) / (count * (count - 1)),
+        dead=1 - nonzero / entries,
+    )
 
 
 def _lengths(rows: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from torch.func import functional_call
 from torch.nn import Module
 
 from ..ghost.rng import RngState, kept_rng, restore_rng, rng_state
+from ..host_reads import on_host
 from ..step_probes import NextBatchProbe, OwnBatchProbe
-from .gradient_tap import GradientTap, inner_product, on_host
+from .gradient_tap import GradientTap, inner_product
 from .tape import LossTape
 
 __all__ = ["StepWatch"]
@@ -20,6 +22,9 @@ __all__ = ["StepWatch"]
 _OWN_LOSSES = 8
 """Steps after which the loss of their own batch is taken again; later ones give their slope only,
 which costs no forward pass."""
+
+_ROUNDINGS = 8
+"""Roundings by which two losses of the same model may differ."""
 
 
 class StepWatch:
@@ -44,6 +49,7 @@ class StepWatch:
         self._back: dict[str, Tensor] = {}
         self._pending: int | None = None
         self._judged: tuple[int, float, float, float] | None = None
+        self._resolution = 0.0
         self._autocast: tuple[str, torch.dtype] | None = None
 
     @property
@@ -81,7 +87,9 @@ class StepWatch:
         before, half = self._loss_at(1.0, tape), math.nan
         if self._tap.disturbed:
             half = self._loss_at(0.5, tape)
-        self._judged = step, before, half, float(loss.detach())
+        after = float(loss.detach())
+        self._judged = step, before, half, after
+        self._resolution = _ROUNDINGS * float(torch.finfo(loss.dtype).eps) * abs(after)
         self._back = {}
 
     def backward_ended(self) -> None:
@@ -89,15 +97,18 @@ class StepWatch:
         if self._judged is None:
             return
         (step, before, half, after), self._judged = self._judged, None
+        resolution = self._resolution
         if math.isnan(half):
             slope = -self._tap.slope()
             if math.isnan(slope) and math.isfinite(after):
                 return  # no gradient reached the parameters
             probe = NextBatchProbe.from_slope(
-                step=step, before=before, after=after, slope_after=slope
+                step=step, before=before, after=after, slope_after=slope, resolution=resolution
             )
         else:
-            probe = NextBatchProbe(step=step, before=before, half=half, after=after)
+            probe = NextBatchProbe(
+                step=step, before=before, half=half, after=after, resolution=resolution
+            )
         self.following.append(probe)
 
     def step_starts(self) -> None:
@@ -152,16 +163,30 @@ class StepWatch:
         """Run the kept call with a share of the step undone, the same random numbers, and no trace
         of it."""
         now = {name: parameter.detach() for name, parameter in self._parameters.items()}
+        if share == 1.0:
+            return self._loss_before(list(now.values()), tape)
         if share:
             now = {n: torch.add(p, self._back[n], alpha=share) for n, p in now.items()}
+        return self._replayed(now, tape)
+
+    def _loss_before(self, now: list[Tensor], tape: LossTape) -> float:
+        """Run the kept call with the whole step undone, without a third copy of the parameters."""
+        back = list(self._back.values())
+        torch._foreach_add_(back, now)
+        try:
+            return self._replayed(self._back, tape)
+        finally:
+            torch._foreach_sub_(back, now)
+
+    def _replayed(self, parameters: Mapping[str, Tensor], tape: LossTape) -> float:
         args, kwargs = self._given
         buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
         with torch.no_grad(), kept_rng():
             if self._rng is not None:
                 restore_rng(self._rng)
-            if self._autocast is None:
-                output = functional_call(self._model, {**now, **buffers}, args, kwargs)
-                return tape.replay(output)
-            with torch.autocast(self._autocast[0], dtype=self._autocast[1]):
-                output = functional_call(self._model, {**now, **buffers}, args, kwargs)
+            with ExitStack() as stack:
+                if self._autocast is not None:
+                    kind, dtype = self._autocast
+                    stack.enter_context(torch.autocast(kind, dtype=dtype))
+                output = functional_call(self._model, {**parameters, **buffers}, args, kwargs)
                 return tape.replay(output)

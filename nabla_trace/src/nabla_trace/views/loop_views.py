@@ -53,6 +53,8 @@ def _strip(probe: NextBatchProbe) -> str:
     if not probe.is_finite:
         return "not finite"
     slope, curvature = probe.slope, probe.curvature
+    if max(abs(slope), abs(curvature)) <= probe.resolution:
+        return "below the rounding of the loss".ljust(_STRIP)
     if slope >= 0:
         return "uphill on this batch".ljust(_STRIP)
     alpha = 2 * curvature / -slope - 1 if curvature > 0 else -1.0

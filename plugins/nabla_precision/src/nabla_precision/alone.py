@@ -64,9 +64,10 @@ class Cast:
         named: dict[str, Tensor] = {}
         for path, part in module.named_modules():
             prefix = f"{path}." if path else ""
-            for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
-                named[prefix + name] = self.parameter(parameter)
-            for name, buffer in part.named_buffers(recurse=False):
+            for name, parameter in part._parameters.items():
+                if parameter is not None:
+                    named[prefix + name] = self.parameter(parameter)
+            for name, buffer in part.named_buffers(recurse=False) if part._buffers else ():
                 cast = self(buffer).clone() if buffer.is_floating_point() else buffer.clone()
                 named[prefix + name] = cast
         return named

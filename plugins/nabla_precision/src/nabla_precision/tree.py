@@ -13,6 +13,8 @@ __all__ = ["Tree", "dense", "is_real", "mapped", "tensors_in"]
 
 Tree = TypeVar("Tree")
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+
 
 def is_real(found: object) -> bool:
     """Whether ``found`` is a tensor of floating-point numbers that holds values of its own."""
@@ -31,11 +33,43 @@ def dense(grad: Tensor) -> Tensor:
 
 def tensors_in(tree: object) -> list[Tensor]:
     """Return the floating-point tensors in nested tuples, lists and dicts, in a fixed order."""
-    return [leaf for leaf in tree_flatten(tree)[0] if is_real(leaf)]
+    found: list[Tensor] = []
+    _gather(tree, found)
+    return found
 
 
 def mapped(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
     """Return ``tree`` with every floating-point tensor changed; the rest is the same object."""
+    return cast("Tree", _changed(tree, change))
+
+
+def _gather(tree: object, found: list[Tensor]) -> None:
+    # arguments and results are plain nearly always; the general way costs as much as an operation
+    kind = type(tree)
+    if kind is tuple or kind is list:
+        for part in cast("list[object]", tree):
+            _gather(part, found)
+    elif kind is dict:
+        for part in cast("dict[object, object]", tree).values():
+            _gather(part, found)
+    elif isinstance(tree, Tensor):
+        if is_real(tree):
+            found.append(tree)
+    elif kind not in _PLAIN:
+        found.extend(leaf for leaf in tree_flatten(tree)[0] if is_real(leaf))
+
+
+def _changed(tree: object, change: Callable[[Tensor], Tensor]) -> object:
+    kind = type(tree)
+    if kind is tuple or kind is list:
+        parts = [_changed(part, change) for part in cast("list[object]", tree)]
+        return tuple(parts) if kind is tuple else parts
+    if kind is dict:
+        named = cast("dict[object, object]", tree)
+        return {name: _changed(part, change) for name, part in named.items()}
+    if isinstance(tree, Tensor):
+        return change(tree) if is_real(tree) else tree
+    if kind in _PLAIN:
+        return tree
     leaves, form = tree_flatten(tree)
-    changed = [change(leaf) if is_real(leaf) else leaf for leaf in leaves]
-    return cast("Tree", tree_unflatten(changed, form))
+    return tree_unflatten([change(one) if is_real(one) else one for one in leaves], form)
