@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nabla_core.plots import HeatMap
+from nabla_core.report import Section
 from nabla_report.library import plotting_library
 from nabla_report.page.document import page as page_of
 from nabla_report.page.notebook import embed
@@ -187,6 +189,25 @@ def test_axe_finds_no_barrier(opened, report, library, scheme):
 
     found = page.evaluate("axe.run()")["violations"]
     assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
+
+
+TORN = """() => [...document.querySelectorAll("td.number, thead th")].filter((cell) =>
+  cell.checkVisibility() && /^\\S+$/.test(cell.textContent)
+  && cell.getBoundingClientRect().height > 2.2 * parseFloat(getComputedStyle(cell).lineHeight)
+  && !cell.parentElement.querySelector("td.words")
+).map((cell) => cell.textContent)"""
+
+
+def test_a_narrow_window_tears_no_number_and_scrolls_tables_alone(opened, report):
+    wide = tuple(tuple(1e-9 * (row + column + 1) for column in range(12)) for row in range(12))
+    names = tuple(f"model.block.{number}" for number in range(12))
+    grid = HeatMap(title="Wide", rows=names, columns=names, values=wide, row_label="layer")
+    long_text = replace(report.issues[0], evidence={"path": "one 1.0 two; " * 30, "loss": 0.25})
+    shown = replace(report, issues=(long_text,), sections=(Section(title="S", plots=(grid,)),))
+    page = opened(page_of(shown, None), viewport={"width": 400, "height": 800})
+
+    assert page.evaluate(TORN) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 CONTRAST = """() => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from .grouping import alike, listed
 from .hypotheses import Hypothesis
 from .links import Links
 from .meaning import Stage
@@ -14,7 +15,6 @@ __all__ = ["lines_of", "mermaid"]
 
 _MOST_CHAIN = 8
 _MOST_AGAINST = 2
-_MOST_NAMES = 4
 _LONGEST = 70
 
 
@@ -51,7 +51,7 @@ def _chain(hypothesis: Hypothesis) -> Iterator[str]:
     whys = ("", *hypothesis.links)
     groups: list[tuple[list[Transition], str]] = []
     for transition, why in zip(hypothesis.chain, whys, strict=True):
-        if len(groups) > 1 and _alike(groups[-1][0][-1], transition):
+        if len(groups) > 1 and alike(groups[-1][0][-1], transition):
             groups[-1][0].append(transition)
         else:
             groups.append(([transition], why))
@@ -62,34 +62,16 @@ def _chain(hypothesis: Hypothesis) -> Iterator[str]:
         yield f"     -> and {len(groups) - _MOST_CHAIN} more"
 
 
-def _alike(one: Transition, other: Transition) -> bool:
-    """Whether two layers show the same in the same step."""
-    if one.rule != other.rule or not (one.layer and other.layer):
-        return False
-    return (one.stage, one.failure, one.to_state, one.first_step) == (
-        other.stage,
-        other.failure,
-        other.to_state,
-        other.first_step,
-    )
-
-
 def _told(together: Sequence[Transition]) -> str:
     first = together[0]
     if len(together) == 1:
         return f"{first.text.rstrip('.')} ({first.rule})"
     names = [transition.layer for transition in together]
     if first.rule != PROPAGATION.id:
-        return f"{first.text.rstrip('.')} ({first.rule}); the same of {_listed(names[1:])}"
+        return f"{first.text.rstrip('.')} ({first.rule}); the same of {listed(names[1:])}"
     what = "outputs" if first.stage == Stage.FORWARD else "gradients"
     state = "zero" if first.to_state == "dead" else first.to_state
-    return f"{state} {what} of {_listed(names)} ({len(together)} layers, {first.rule})"
-
-
-def _listed(names: list[str]) -> str:
-    if len(names) > _MOST_NAMES:
-        names = [*names[: _MOST_NAMES - 1], f"… {names[-1]}"]
-    return ", ".join(names)
+    return f"{state} {what} of {listed(names)} ({len(together)} layers, {first.rule})"
 
 
 def _plain(text: str) -> str:

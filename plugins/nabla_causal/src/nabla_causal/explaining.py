@@ -18,9 +18,10 @@ from nabla_core.session import Session
 from .explanation import Explanation
 from .hypotheses import hypotheses_in, ranked
 from .links import link
+from .looking import ShiftOfInputs
 from .propagation import Propagation
 from .propagation_issue import layer_order, propagation_in
-from .rules import PROPAGATION
+from .rules import INPUT_SHIFT, PROPAGATION
 from .trail import Trail
 from .transitions import Transition, of_issues
 
@@ -89,7 +90,7 @@ def explain_issues(issues: Iterable[Issue]) -> Explanation:
     ]
     order = layer_order(propagations)
     known = {issue.fingerprint: issue.related for issue in issues if issue.related}
-    found = of_issues(issues)
+    found = [_dated(one, propagations) for one in of_issues(issues)]
     links = link([*found, *_shown(propagations, found)], order.get, known)
     return Explanation(links=links, hypotheses=tuple(hypotheses_in(links)))
 
@@ -105,6 +106,15 @@ def _without_refuted(explanation: Explanation, issues: Iterable[Issue]) -> Expla
     alone = [replace(one, chain=one.chain[:1], links=()) for one in refuted]
     others = [known.get(one.root, one) for one in rest.hypotheses]
     return replace(explanation, hypotheses=ranked([*others, *alone]))
+
+
+def _dated(found: Transition, propagations: Iterable[Propagation]) -> Transition:
+    """Date a shift of the inputs, which is seen some steps late, to what the layers show of it."""
+    if found.rule != INPUT_SHIFT.id:
+        return found
+    onsets = [propagation.onsets[0].step for propagation in propagations]
+    within = [step for step in onsets if found.earliest <= step <= found.first_step]
+    return replace(found, first_step=min(within, default=found.earliest))
 
 
 def _shown(
@@ -161,5 +171,5 @@ def _shown_so_far(found: HasIssues) -> Iterator[Issue]:
     if isinstance(session, Session):
         known = {issue.fingerprint for issue in found.issues}
         for detector in session.detectors:
-            shown = detector.shown() if isinstance(detector, Trail) else ()
+            shown = detector.shown() if isinstance(detector, (Trail, ShiftOfInputs)) else ()
             yield from (issue for issue in shown if issue.fingerprint not in known)

@@ -10,10 +10,11 @@ from nabla_core.report import Cause
 from nabla_core.severity import Severity
 
 from .confirmation import Confirmation, Outcome, standing
+from .grouping import alike, listed
 from .links import Link, Links
 from .meaning import Stage, in_words
 from .mechanisms import test_of
-from .rules import PROPAGATION, ROOT_CAUSE
+from .rules import INPUT_SHIFT, PROPAGATION, ROOT_CAUSE
 from .transitions import Transition
 
 __all__ = ["Hypothesis", "hypotheses_in", "ranked"]
@@ -26,6 +27,9 @@ _BY_SEVERITY = {
     Severity.LOW: 0.7,
     Severity.INFO: 0.5,
 }
+_SHOWN = (PROPAGATION.id, INPUT_SHIFT.id)
+"""What is no finding by itself: it counts only as far as a finding followed from it."""
+
 _ALONE = 0.7
 _MOST_EFFECTS = 6
 
@@ -128,21 +132,21 @@ def ranked(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
 def hypotheses_in(links: Links) -> list[Hypothesis]:
     """Return the hypotheses, the most likely one first.
 
-    What the ranges of the layers show counts only as far as a finding followed from it.
+    What ranges and inputs show counts only as far as a finding followed from it.
     """
     weights = [_weight(transition) for transition in links.transitions]
     total = sum(weights) or 1.0
     found = []
     for root in links.roots:
         family = links.family(root)
-        if any(links.transitions[place].rule != PROPAGATION.id for place in family):
+        if any(links.transitions[place].rule not in _SHOWN for place in family):
             explained = sum(weights[place] for place in family) / total
             found.append(_hypothesis(links, family, explained))
     return list(ranked(found))
 
 
 def _weight(transition: Transition) -> float:
-    return 0.0 if transition.rule == PROPAGATION.id else _BY_SEVERITY[transition.severity]
+    return 0.0 if transition.rule in _SHOWN else _BY_SEVERITY[transition.severity]
 
 
 def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis:
@@ -175,27 +179,42 @@ def _executed_again(root: Transition) -> Iterable[Confirmation]:
 
 
 def _certainty(root: Transition) -> float:
-    if root.rule == PROPAGATION.id:
+    if root.rule in _SHOWN:
         return root.confidence
     return root.confidence * _BY_FAMILY.get(root.rule[:3], 0.6) * _BY_SEVERITY[root.severity]
 
 
 def _supports(links: Links, root: Transition, parents: list[Link]) -> tuple[str, ...]:
-    lines = [root.text]
+    """Return one sentence for each thing that followed; layers that show the same share one."""
+    groups: list[list[Link]] = []
     for parent in parents:
-        cause, effect = links.transitions[parent.cause], links.transitions[parent.effect]
-        lines.append(
-            f"{in_words(effect.failure)}{effect.place} ({effect.rule}) followed from "
-            f"{in_words(cause.failure)}{cause.place}: {parent.why}."
-        )
-    return tuple(lines)
+        effect = links.transitions[parent.effect]
+        if groups and alike(links.transitions[groups[-1][-1].effect], effect):
+            groups[-1].append(parent)
+        else:
+            groups.append([parent])
+    return (root.text, *(_followed(links, group) for group in groups))
+
+
+def _followed(links: Links, group: list[Link]) -> str:
+    first = group[0]
+    cause, effect = links.transitions[first.cause], links.transitions[first.effect]
+    place = effect.place
+    if len(group) > 1:
+        names = [links.transitions[parent.effect].layer for parent in group]
+        place = f" in {listed(names)} ({len(names)} layers) at step {effect.first_step}"
+    text = (
+        f"{in_words(effect.failure)}{place} ({effect.rule}) followed from "
+        f"{in_words(cause.failure)}{cause.place}: {first.why}."
+    )
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _contradicts(links: Links, family: list[int]) -> tuple[str, ...]:
     root = links.transitions[family[0]]
     lines = []
     for place, other in enumerate(links.transitions):
-        if place in family or other.rule == PROPAGATION.id:
+        if place in family or other.rule in _SHOWN:
             continue
         when = "earlier" if other.first_step < root.first_step else "too"
         lines.append(

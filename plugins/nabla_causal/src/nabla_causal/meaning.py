@@ -141,6 +141,9 @@ GEO502 activation_regime   exploding_activations  exploding       forward
 
 CAU104 activation_regime   dead_neurons           dead            forward
 CAU105 activation_regime   exploding_activations  jumping         forward
+CAU106 gradient_health     vanishing_gradients    vanishing       backward
+CAU107 activation_regime   saturated_activations  saturated       forward
+CAU108 data_anomaly        data_anomaly           shifted         data
 
 CON101 activation_regime   non_finite             non-finite      curve
 CON102 gradient_health     exploding_gradients    outside         curve

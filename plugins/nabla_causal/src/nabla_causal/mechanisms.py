@@ -131,6 +131,7 @@ _TESTS = {
 
 
 _TESTS_BY_RULE = {
+    "CAU108": "train the same steps with the inputs scaled to the size they had before",
     "RUN204": "train the same steps with the learning rate as it was before",
     "RUN205": "train the same steps without clipping",
     "RUN503": "shuffle the data and train the same steps",
@@ -161,8 +162,9 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
         return ""
     if effect.stage <= Stage.LOOP and cause.stage is not effect.stage:
         return ""  # data, settings and wiring are given to a run, not made by it
-    if effect.failure == "step_too_large" and cause.confidence < _CLEAR <= effect.confidence:
-        return ""  # a layer that grew by a few times is what such steps do
+    weak = cause.confidence < _CLEAR <= effect.confidence
+    if weak and (effect.failure == "step_too_large" or effect.executed_again):
+        return ""  # a layer that grew by a few times is what large steps and long runs do
     if cause.failure == effect.failure:
         return _passed_on(cause, effect, depth)
     leads_to, why = LEADS_TO.get(cause.failure, ("", ""))

@@ -34,10 +34,10 @@ def nabla_commands() -> Iterable[Command]:
 
 @hookimpl
 def nabla_detectors(session: Session) -> Iterable[Detector]:
-    """Follow the findings of a session whose source measures layers."""
-    from .trail import trails_for
+    """Follow the findings of a session, and look at the layers of a live loop."""
+    from .making import detectors_for
 
-    return trails_for(session)
+    return detectors_for(session)
 
 
 @hookimpl

@@ -80,6 +80,7 @@ class Propagation:
     def _transition(self, onset: Onset, last: int) -> Transition:
         kind, failure = _FAILURE[onset.quantity, onset.state]
         forward = onset.quantity == OUTPUTS
+        given = forward and not onset.layer  # by the data, which no step moves
         return Transition(
             kind=kind,
             failure=failure,
@@ -89,7 +90,7 @@ class Propagation:
             first_step=onset.step,
             last_step=last,
             stage=Stage.FORWARD if forward else Stage.BACKWARD,
-            confidence=_WEAK if onset.layer and abs(onset.octaves) < _CLEAR_OCTAVES else 0.9,
+            confidence=0.9 if given or abs(onset.octaves) >= _CLEAR_OCTAVES else _WEAK,
             severity=Severity.INFO,
             rule=PROPAGATION.id,
             text=self._text(onset),

@@ -1,4 +1,4 @@
-"""The rules of nabla-causal. CAU101 to CAU103 order what other rules found and fail no run."""
+"""The rules of nabla-causal. CAU101 to CAU103 and CAU108 order what other rules found."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from nabla_core.severity import Severity
 __all__ = [
     "COUPLED_FAILURES",
     "DEAD_LAYER",
+    "FADING_GRADIENTS",
+    "INPUT_SHIFT",
     "LAYER_JUMP",
     "PROPAGATION",
     "ROOT_CAUSE",
     "RULES",
+    "SATURATED_LAYER",
 ]
 
 ROOT_CAUSE = Rule(
@@ -102,4 +105,69 @@ LAYER_JUMP = Rule(
     ),
 )
 
-RULES = (ROOT_CAUSE, PROPAGATION, COUPLED_FAILURES, DEAD_LAYER, LAYER_JUMP)
+FADING_GRADIENTS = Rule(
+    id="CAU106",
+    name="fading-gradients",
+    summary="The gradient, measured against the weights, fades on its way to the first layers.",
+    rationale="The layers near the input do not learn.",
+    fix="Use residual connections, normalisation, or an activation that does not saturate.",
+    limits="For guarded loops in standard and deep mode; nabla.watch has RUN302 for it. Needs four "
+    "modules with weights that run one after the other, a ratio below 1e-4 between the first and "
+    "the last, and the same in three looks that are eight or more steps apart. What loses its "
+    "gradient in all layers together is not reported. With two optimizers each is judged alone.",
+    severity=Severity.HIGH,
+    since="0.1",
+    needs=("layer_history", "gradients"),
+    example=Example(
+        bad="body = [part for _ in range(20) for part in (nn.Linear(64, 64), nn.Sigmoid())]\n",
+        good="body = [Residual(nn.Linear(64, 64), nn.ReLU()) for _ in range(20)]\n",
+    ),
+)
+
+SATURATED_LAYER = Rule(
+    id="CAU107",
+    name="saturated-layer",
+    summary="Nearly all outputs of a tanh or sigmoid layer sit at the ends of its range.",
+    rationale="The derivative there is almost zero: the layer and those before it hardly learn.",
+    fix="Scale the inputs or the first weights down, or normalise in front of the layer.",
+    limits="For guarded loops in standard and deep mode, in the first 128 steps; nabla.watch has "
+    "RUN402 for it. Three looks in a row above 70 %. Sees modules only, not torch.tanh, and not "
+    "the last module of a model, whose answers may be certain.",
+    severity=Severity.MEDIUM,
+    since="0.1",
+    needs=("layer_history",),
+    example=Example(
+        bad="net = nn.Sequential(nn.Linear(6, 32), nn.Tanh())  # fed with 0 to 5000\n",
+        good="net = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 32), nn.Tanh())\n",
+    ),
+)
+
+INPUT_SHIFT = Rule(
+    id="CAU108",
+    name="input-shift",
+    summary="From some step on the inputs of the model are several times larger or smaller.",
+    rationale="Later faults that look like the model's may come from other data.",
+    fix="Compare what was read and how it was scaled before and after that step.",
+    limits="Told only beside another finding, as its possible cause. The root mean square of the "
+    "first floating-point input of each root module, in one of eight or more steps: a factor of "
+    "four beyond all earlier looks that lasts to the end. Single batches and shifts that leave "
+    "the size as it is are not seen; RUN501 judges what is logged as input_std.",
+    severity=Severity.INFO,
+    since="0.1",
+    needs=("inputs",),
+    example=Example(
+        bad="x = batch * 255.0  # in the second half of the data\n",
+        good="x = batch\n",
+    ),
+)
+
+RULES = (
+    ROOT_CAUSE,
+    PROPAGATION,
+    COUPLED_FAILURES,
+    DEAD_LAYER,
+    LAYER_JUMP,
+    FADING_GRADIENTS,
+    SATURATED_LAYER,
+    INPUT_SHIFT,
+)

@@ -26,6 +26,7 @@ _RISE = 20.0
 _LONGEST_WAIT = 32
 
 Ranges = Mapping[str, Sequence[float]]
+_Snapshot = tuple[tuple[str, ...], tuple[tuple[int, Ranges], ...]]
 
 
 class RangeSource(Protocol):
@@ -74,6 +75,7 @@ class Trail:
         self._session = session
         self._layers = source.layers  # the source lets go of them when watching ends
         self._found: list[Propagation] = []
+        self._waiting: list[_Snapshot] = []
         self._seen: set[tuple[str, int, str]] = set()
         self._looked_at: int | None = None
         self._usual: list[float] = []
@@ -103,6 +105,7 @@ class Trail:
 
     def shown(self) -> list[Issue]:
         """Return how the incidents so far went through the layers."""
+        self._settle()
         return [issue_of(found) for found in self._found]
 
     # ------------------------------------------------------------------ private
@@ -132,14 +135,29 @@ class Trail:
             self._note()
 
     def _note(self) -> None:
-        """Look at the latest steps, once however many rules find something in one of them."""
+        """Keep the latest steps, once however many rules find something in one of them.
+
+        What they show is worked out when somebody asks for it, and not inside of the training.
+        """
         step = self._session.last_step
-        if step == self._looked_at or len(self._found) >= _MOST_INCIDENTS:
+        if step == self._looked_at:
             return
         self._looked_at = step
-        found = propagation_of(self._frames())
-        if found is not None and self._is_new(found.layout, found.onsets[0]):
-            self._found.append(found)
+        if len(self._waiting) >= _MOST_INCIDENTS:
+            self._settle()
+        if len(self._found) < _MOST_INCIDENTS:
+            layers = self._layers
+            self._waiting.append((layers.layout, tuple(layers.recent)))
+
+    def _settle(self) -> None:
+        """Work out how the incidents that were noted went through the layers."""
+        waiting, self._waiting = self._waiting, []
+        for layout, recent in waiting:
+            found = propagation_of(_framed(layout, recent))
+            if found is None or len(self._found) >= _MOST_INCIDENTS:
+                continue
+            if self._is_new(found.layout, found.onsets[0]):
+                self._found.append(found)
 
     def _is_new(self, layout: tuple[str, ...], origin: Onset) -> bool:
         key = (layout[origin.layer], origin.step, origin.quantity)
@@ -149,18 +167,21 @@ class Trail:
         return True
 
     def _frames(self) -> Frames:
-        layers = self._layers
-        frames = [
-            Frame(
-                step,
-                largest(ranges, "out_min", "out_max"),
-                largest(ranges, "grad_out_min", "grad_out_max"),
-                ranges.get("out_min", ()),
-                ranges.get("out_max", ()),
-            )
-            for step, ranges in layers.recent
-        ]
-        return Frames(layers.layout, tuple(frames))
+        return _framed(self._layers.layout, self._layers.recent)
+
+
+def _framed(layout: tuple[str, ...], recent: Iterable[tuple[int, Ranges]]) -> Frames:
+    frames = [
+        Frame(
+            step,
+            largest(ranges, "out_min", "out_max"),
+            largest(ranges, "grad_out_min", "grad_out_max"),
+            ranges.get("out_min", ()),
+            ranges.get("out_max", ()),
+        )
+        for step, ranges in recent
+    ]
+    return Frames(layout, tuple(frames))
 
 
 def trails_for(session: Session) -> Iterable[Trail]:

@@ -9,7 +9,7 @@ from nabla_core.issue import Issue
 from nabla_core.severity import Severity
 
 from .meaning import Stage, meaning_of
-from .rules import LAYER_JUMP, PROPAGATION
+from .rules import INPUT_SHIFT, LAYER_JUMP, PROPAGATION
 
 __all__ = ["Transition", "collapse", "of_issues"]
 
@@ -41,6 +41,7 @@ class Transition:
         dtype: type of the numbers, if a rule named it.
         executed_again: what executing the step again has shown, if a rule decided by that.
         near: where it may be as well, e.g. ``"0 or in what it was given"``; empty when it is known.
+        earliest: the first step at which it may have begun, where looks lie steps apart; else -1.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Transition:
     dtype: str = ""
     executed_again: str = ""
     near: str = ""
+    earliest: int = -1
 
     @property
     def place(self) -> str:
@@ -124,7 +126,8 @@ def collapse(transitions: Sequence[Transition]) -> list[Transition]:
 
 def _counts(issue: Issue) -> bool:
     about_tool = issue.rule.startswith(_NO_FAULTS_OF_A_RUN) or issue.rule[3:4] == "9"
-    return not about_tool and (issue.severity > Severity.INFO or bool(issue.related))
+    told = issue.severity > Severity.INFO or bool(issue.related) or issue.rule == INPUT_SHIFT.id
+    return told and not about_tool
 
 
 def _of(issue: Issue) -> Transition:
@@ -147,6 +150,7 @@ def _of(issue: Issue) -> Transition:
         sample=None if issue.where is None else issue.where.sample,
         dtype=str(issue.evidence.get("dtype", "")),
         executed_again=_executed_again(issue),
+        earliest=_earliest(issue),
     )
 
 
@@ -161,6 +165,13 @@ def _executed_again(issue: Issue) -> str:
         return "it was there before anything else was computed"
     inputs = "finite inputs" if issue.evidence["inputs_finite"] else "its inputs"
     return f"{where.op} made the first number that is not finite out of {inputs}"
+
+
+def _earliest(issue: Issue) -> int:
+    after = issue.evidence.get("after_step")
+    return (
+        int(after) + 1 if issue.rule == INPUT_SHIFT.id and isinstance(after, (int, float)) else -1
+    )
 
 
 def _layer(issue: Issue) -> str:

@@ -82,9 +82,15 @@
       legend.border_line_color = colour("edge");
       legend.click_policy = "hide";
     }
+    const narrow = innerWidth < 600;
+    for (const axis of figure.below) {
+      if (axis.axis_label === "step" && "min_interval" in axis.ticker) axis.ticker.min_interval = 1;
+      if (narrow && "desired_num_ticks" in axis.ticker) axis.ticker.desired_num_ticks = 3;
+    }
     const beside = figure.center.filter((part) => "label_text_color" in part && "click_policy" in part);
     figure.center = figure.center.filter((part) => !beside.includes(part));
-    figure.right = [...figure.right, ...beside]; // over the curves it would hide some of them
+    const side = narrow ? "below" : "right"; // over the curves it would hide some of them
+    figure[side] = [...figure[side], ...beside];
     return figure;
   };
 

@@ -62,7 +62,10 @@ def svg(height: float, caption: str, *parts: Html) -> Html:
 def bottom_ticks(axis: Axis, top: float, bottom: float, label: str = "") -> Html:
     """Return the grid and the numbers of an axis along the bottom."""
     parts = []
-    for tick in axis.ticks():
+    ticks = axis.ticks()
+    if label == "step":  # there is no step between two steps
+        ticks = [tick for tick in ticks if tick == round(tick)] or ticks
+    for tick in ticks:
         x = f"{axis.at(tick):.1f}"
         parts.append(raw(f'<path class="grid" d="M{x} {top:.1f}V{bottom:.1f}"/>'))
         parts.append(

@@ -112,7 +112,8 @@ def _table(plot: HeatMap, axis: Axis) -> Html:
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
     body = tag("tbody", *rows)
     title = tag("caption", plot.title, class_="unseen")
-    return tag("div", tag("table", title, tag("thead", head), body), class_="scroll")
+    table = tag("table", title, tag("thead", head), body)
+    return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=plot.title)
 
 
 def _cell(value: float | None, axis: Axis, colours: list[tuple[int, int, int]]) -> Html:
@@ -120,10 +121,10 @@ def _cell(value: float | None, axis: Axis, colours: list[tuple[int, int, int]]) 
         return tag("td", "not measured")
     level = _level(value, axis)
     if level == MISSING:
-        return tag("td", number_label(value))
+        return tag("td", number_label(value), class_="number")
     colour = colours[level]
     style = f"background:rgb{colour};color:{ink(colour)}"
-    return tag("td", number_label(value), style=style, class_="number")
+    return tag("td", f"{value:.3g}", style=style, class_="number")
 
 
 def _rows(plot: HeatMap) -> Iterator[list[str]]:

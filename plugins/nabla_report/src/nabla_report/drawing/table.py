@@ -23,7 +23,8 @@ def draw_table(plot: Table) -> Drawing:
     caption = f"{len(plot.rows)} row{'' if len(plot.rows) == 1 else 's'}" + (
         f", of which {hidden} are not shown." if hidden else "."
     )
-    return Drawing(picture=tag("div", table, class_="scroll"), caption=caption, is_table=True)
+    picture = tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=plot.title)
+    return Drawing(picture=picture, caption=caption, is_table=True)
 
 
 def _cell(cell: Cell) -> Html:

@@ -16,6 +16,7 @@ MOST_IN_FULL = 100
 """The rest is listed in one line each, so that a page stays within its size."""
 
 _OPEN_AT_FIRST = 5
+_LONG = 24
 
 
 def anchor(issue: Issue) -> str:
@@ -118,12 +119,13 @@ def _numbers(rows: Sequence[tuple[str, str, str]]) -> Html:
         tag(
             "tr",
             tag("th", name, scope="row"),
-            tag("td", value, class_="number"),
+            tag("td", value, class_="words" if len(value) > _LONG else "number"),
             tag("td", limit, class_="number"),
         )
         for name, value, limit in rows
     ]
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
+    table = tag("table", tag("thead", head), tag("tbody", *body))
+    return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label="Numbers")
 
 
 def _line(issue: Issue) -> Html:

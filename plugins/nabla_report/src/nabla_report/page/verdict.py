@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from nabla_core.issue import Issue
 from nabla_core.report import Cause, Report
@@ -79,14 +79,21 @@ def _cause(cause: Cause, issues: Mapping[str, Issue]) -> Iterator[Html]:
     links = [issues[link] for link in cause.chain if link in issues]
     if links:
         yield tag("ol", *map(_chain_link, links), class_="chain", aria_label="What followed")
+    said = {cause.statement.lower(), *(issue.message.lower() for issue in links)}
+    supports = [line for line in cause.supports if not _is_said(line, said)]
     for title, sentences in (
-        ("Speaks for it", cause.supports),
+        ("Speaks for it", supports),
         ("Speaks against it", cause.contradicts),
         ("Would confirm it", cause.tests),
     ):
         if sentences:
             found = [tag("li", sentence) for sentence in sentences]
             yield join([tag("h3", title), tag("ul", *found)])
+
+
+def _is_said(line: str, said: Collection[str]) -> bool:
+    """Whether the statement or the chain has told it already."""
+    return any(line.lower().rstrip(".") in text for text in said)
 
 
 def _chain_link(issue: Issue) -> Html:
