@@ -12,6 +12,7 @@ from nabla_guard.facts import LoopSource
 from .accumulation import AccumulationDetector
 from .columns import ColumnDetector
 from .evaluation import EvaluationDetector, RecomputationDetector
+from .freezing import FreezeDetector
 from .gradient import DetachedTermDetector, FlatGradientDetector
 from .idle import IdleDetector
 from .influence import InfluenceDetector
@@ -24,6 +25,7 @@ from .options import AuditOptions
 from .protocol import ProtocolDetector
 from .ranks import RankDetector
 from .reaching import ReachDetector
+from .remaking import RemakeDetector
 from .replicas import ReplicaDetector
 from .restoring import RestoreDetector
 from .schedule import RateDetector, ScheduleDetector
@@ -50,6 +52,8 @@ _KINDS = (
     ReplicaDetector,
     DuplicateDetector,
     TieDetector,
+    FreezeDetector,
+    RemakeDetector,
 )
 _DECLARED = (ReachDetector, ValueDetector, CopyDetector, RankDetector)
 """These take what the user declares into account."""

@@ -14,6 +14,7 @@ __all__ = [
     "CLIP_OF_NOTHING",
     "GRADIENTS_NOT_CLEARED",
     "GRADIENT_FROM_OTHER_LOSS",
+    "OPTIMIZER_REMADE",
     "RULES",
     "SCALER_PROTOCOL",
     "STEP_WITHOUT_GRADIENT",
@@ -248,6 +249,28 @@ GRADIENT_FROM_OTHER_LOSS = Rule(
     ),
 )
 
+OPTIMIZER_REMADE = Rule(
+    id="AUD111",
+    name="optimizer-remade",
+    summary="A new optimizer is made for every step, so that its momentum is never used.",
+    rationale="Adam without a history steps by the sign of the gradient, and SGD loses its "
+    "momentum.",
+    fix="Make the optimizer once, before the loop.",
+    limits="Reported after three optimizers in a row that each made one step with the same "
+    "parameters and left state behind. Optimizers that keep none, that loaded some, or that step "
+    "with a closure are left out.",
+    severity=Severity.HIGH,
+    since="0.1",
+    needs=("calls",),
+    tags=("protocol",),
+    example=Example(
+        bad="for x, y in batches:\n    optimizer = Adam(model.parameters())\n"
+        "    loss_fn(model(x), y).backward()\n    optimizer.step()\n    optimizer.zero_grad()\n",
+        good="optimizer = Adam(model.parameters())\nfor x, y in batches:\n"
+        "    loss_fn(model(x), y).backward()\n    optimizer.step()\n    optimizer.zero_grad()\n",
+    ),
+)
+
 RULES = (
     STEP_WITHOUT_GRADIENT,
     GRADIENTS_NOT_CLEARED,
@@ -259,4 +282,5 @@ RULES = (
     CLIP_OF_NOTHING,
     SCALER_PROTOCOL,
     GRADIENT_FROM_OTHER_LOSS,
+    OPTIMIZER_REMADE,
 )

@@ -9,6 +9,7 @@ __all__ = [
     "DUPLICATE_PARAMETER",
     "EMA_STALE",
     "FOREIGN_PARAMETER",
+    "FREEZE_WITHOUT_EFFECT",
     "PARAMETER_EDITED",
     "PARAMETER_NOT_IN_OPTIMIZER",
     "PARAMETER_NOT_REACHED",
@@ -215,6 +216,26 @@ DUPLICATE_PARAMETER = Rule(
     ),
 )
 
+FREEZE_WITHOUT_EFFECT = Rule(
+    id="AUD212",
+    name="freeze-without-effect",
+    summary="An attribute named like requires_grad was set to False where torch never reads it.",
+    rationale="What was meant to stay as it is, such as a pretrained body, is trained.",
+    fix="Call module.requires_grad_(False), or set parameter.requires_grad = False on each "
+    "parameter.",
+    limits="Judged at the third step of an optimizer and at its 64th: module.requires_grad, and "
+    "misspelt names on modules and parameters, that are False while the parameters get non-zero "
+    "gradients in an optimizer that steps. A module whose own class uses the name is left out.",
+    severity=Severity.HIGH,
+    since="0.1",
+    needs=("wiring", "gradients.written"),
+    tags=("wiring",),
+    example=Example(
+        bad="model.body.requires_grad = False\n",
+        good="model.body.requires_grad_(False)\n",
+    ),
+)
+
 RULES = (
     PARAMETER_NOT_IN_OPTIMIZER,
     FOREIGN_PARAMETER,
@@ -225,4 +246,5 @@ RULES = (
     TIED_WEIGHTS_BROKEN,
     EMA_STALE,
     DUPLICATE_PARAMETER,
+    FREEZE_WITHOUT_EFFECT,
 )
