@@ -1,6 +1,5 @@
 """Mode light keeps each step too: the first bad one is executed again and its origin named."""
 
-import gc
 import inspect
 
 import pytest
@@ -103,8 +102,10 @@ class Curious:
         return ()
 
 
-def test_facts_of_modules_are_the_same_in_quick_steps(monkeypatch):
-    gc.collect()  # an optimizer that is still there is watched, too
+@pytest.mark.parametrize("left", [0, 2])
+def test_facts_of_modules_are_the_same_in_quick_steps(monkeypatch, left):
+    """Also beside optimizers of earlier runs that are still there."""
+    others = [torch.optim.SGD(nn.Linear(6, 3).parameters(), 0.1) for _ in range(left)]
 
     def seen():
         model = Scaled(1e-5)
@@ -119,6 +120,7 @@ def test_facts_of_modules_are_the_same_in_quick_steps(monkeypatch):
     quick = seen()
     monkeypatch.setattr(Calm, "_begin", lambda self, index: None)
     assert quick == seen() == [[1]] * 120
+    assert len(others) == left
 
 
 def test_a_loop_that_has_not_changed_for_long_is_looked_at_less():

@@ -55,7 +55,8 @@ class ReplicaWatch(Watch):
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
-        return frozenset({"step_ended"}) if len(list(self.loop.book)) < 2 else frozenset()
+        some = sum(not record.idle for record in self.loop.book)
+        return frozenset({"step_ended"}) if some < 2 else frozenset()
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Compare with every optimizer that has made as many steps."""

@@ -81,8 +81,11 @@ class OptimizerRecord:
 
     @property
     def idle(self) -> bool:
-        """Whether it takes no part in the training so far: one of an earlier run, perhaps."""
-        return not self.facts.steps and not self.facts.calls
+        """Whether it takes no part: one of an earlier run, or a wrapper around one that steps."""
+        if self.facts.steps:
+            return False
+        wrapped = self.records and any(held.steps for held in self.records[0].facts.optimizers)
+        return bool(wrapped) or not self.facts.calls
 
     def update(self, optimizer: Optimizer, gradients: GradientTable, exact: bool) -> bool:
         """Read the groups again if they hold other parameters than at the last look.

@@ -215,7 +215,7 @@ def _is_regular(members: list[GradientRecord]) -> bool:
     return all(
         (parameter := found.ref()) is not None
         and parameter._version == found.data_version
-        and len(found.facts.optimizers) == 1
+        and sum(held.steps > 0 for held in found.facts.optimizers) == 1
         and found.facts.writes - found.seen_writes == passes
         and not found.carried
         for found in members

@@ -101,6 +101,11 @@ class Kept:
                 self._tape.problem(f"{type(error).__name__} while writing out a call: {error}")
         return self._tape
 
+    @property
+    def noted(self) -> int:
+        """How many entries since the last step are written out."""
+        return len(self._tape.entries)
+
     def has_call_of(self, module: Module) -> bool:
         """Whether a module was called since the last step."""
         for note in self.later:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import is_not
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import cast
 
@@ -215,8 +216,14 @@ def _refill(held: object, contents: object) -> None:
             held.clear()
             held.update(before)
     elif isinstance(held, set):
-        held.clear()
-        held.update(cast("set[object]", contents))
+        if held != contents:
+            held.clear()
+            held.update(cast("set[object]", contents))
     elif isinstance(held, (list, deque)):
-        held.clear()
-        held.extend(cast("list[object]", contents))
+        items = cast("list[object]", contents)
+        if len(held) != len(items) or any(map(is_not, held, items)):
+            if isinstance(held, list):
+                held[:] = items  # at once: another thread may be reading it
+            else:
+                held.clear()
+                held.extend(items)

@@ -20,6 +20,7 @@ from .functions import FunctionTap
 from .hush import Hush
 from .inside import Insider
 from .listener import Listener
+from .loading import LoadingTap
 from .optimizers import OptimizerTap
 from .patching import Patches
 from .scaler import ScalerTap
@@ -133,7 +134,7 @@ class Instrument:
         self._hush.start()
         self._lay_wire()
         wire = self._wire
-        others = (BackwardTap(wire), ScalerTap(wire), FunctionTap(wire))
+        others = (BackwardTap(wire), ScalerTap(wire), FunctionTap(wire), LoadingTap(wire))
         taps = (self._forward, self._optimizers, *others)
         self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
 
