@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 
@@ -48,6 +49,13 @@ def _nobody_watches_any_more():
     core = sys.modules.get("nabla_core.session")
     if core is not None:
         assert core.current_session() is None, "the test left a session open"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_is_there_already_is_out_of_the_way():
+    """Neither the collector nor a watch goes through the objects of all files imported so far."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -121,6 +121,14 @@ def verdicts():
     return found
 
 
+USUAL = ("nan_input", "sqrt", "detached", "rate")
+"""Tried with each framework in every run; the others are slow, and alike in all of them."""
+
+
 def pytest_generate_tests(metafunc):
     if "fault" in metafunc.fixturenames:
-        metafunc.parametrize(("fault", "rule"), FAULTS.items(), ids=list(FAULTS))
+        cases = [
+            pytest.param(name, rule, id=name, marks=() if name in USUAL else pytest.mark.slow)
+            for name, rule in FAULTS.items()
+        ]
+        metafunc.parametrize(("fault", "rule"), cases)

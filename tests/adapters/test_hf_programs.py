@@ -65,7 +65,12 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+USUAL = ("accumulated", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in USUAL else pytest.mark.slow) for n in PROGRAMS]
+)
 def test_a_healthy_program_is_silent(name, case, verdicts, tmp_path):
     kind, options = PROGRAMS[name]
     data = case("none")
