@@ -35,6 +35,9 @@ class Tombstone:
     reason: str
 
 
+_DIGITS = str.maketrans("oil", "011")
+
+
 class Registry:
     """Rules by ID, name and alias. One owner per prefix; IDs and names are unique."""
 
@@ -148,7 +151,12 @@ class Registry:
         """Return up to three known IDs, names or aliases that look like ``key``."""
         known = [*self._rules, *self._names, *self._aliases]
         by_fold = {name.lower(): name for name in known}
-        close = get_close_matches(key.lower(), list(by_fold), n=3, cutoff=0.6)
+        read = key.lower()
+        if any(
+            map(str.isdigit, read)
+        ):  # an ID, in which letters that look like digits are meant so
+            read = read[:3] + read[3:].translate(_DIGITS)
+        close = get_close_matches(read, list(by_fold), n=3, cutoff=0.6)
         return tuple(by_fold[name] for name in close)
 
     def _no_match(self, selector: str, source: str) -> str:
