@@ -11,7 +11,7 @@ import pytest
 NABLA = str(Path(sys.executable).with_name("nabla"))
 BARE = (sys.executable, "-c", "pass")
 COMMANDS = {"--version": 5.5, "--help": 11.0, "rules": 11.0, "plugins": 11.0}
-ROUNDS = 7
+ROUNDS = 11
 HEAVY = {"torch", "numpy", "jinja2"}
 
 
