@@ -152,9 +152,7 @@ class Registry:
         known = [*self._rules, *self._names, *self._aliases]
         by_fold = {name.lower(): name for name in known}
         read = key.lower()
-        if any(
-            map(str.isdigit, read)
-        ):  # an ID, in which letters that look like digits are meant so
+        if any(map(str.isdigit, read)):  # an ID: letters that look like digits are digits
             read = read[:3] + read[3:].translate(_DIGITS)
         close = get_close_matches(read, list(by_fold), n=3, cutoff=0.6)
         return tuple(by_fold[name] for name in close)

@@ -16,7 +16,6 @@ __all__ = ["Freeze", "FreezeWatch"]
 
 _MEANT = "requires_grad"
 _ALIKE = 0.85
-_KNOWN = frozenset({"_is_hf_initialized", "grad_fn", "requires_grad_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,11 @@ class FreezeWatch(Watch):
         for root in self.loop.roots.living:
             for path, module in root.named_modules():
                 name = ".".join(filter(None, [type(root).__name__, path]))
-                for attribute in _denied(vars(module), spelt=True):
+                for attribute in _denied(vars(module)):
                     if not _is_used(type(module), attribute):
                         yield Freeze(name, attribute, self._facts(module))
                 for own, parameter in module._parameters.items():
-                    for attribute in _denied(getattr(parameter, "__dict__", {}), spelt=False):
+                    for attribute in _denied(getattr(parameter, "__dict__", {})):
                         facts = self.loop.gradients.record(parameter).facts
                         yield Freeze(f"{name}.{own}", attribute, (facts,))
 
@@ -57,10 +56,13 @@ class FreezeWatch(Watch):
         return tuple(self.loop.gradients.record(found).facts for found in module.parameters())
 
 
-def _denied(attributes: dict[str, object], *, spelt: bool) -> Iterator[str]:
-    """The attributes that are False and named like ``requires_grad``, or just so if ``spelt``."""
+def _denied(attributes: dict[str, object]) -> Iterator[str]:
+    """The attributes that are False and named like ``requires_grad``.
+
+    The real one of a parameter is torch's own and never among them.
+    """
     for name, value in attributes.items():
-        if value is False and name not in _KNOWN and (spelt or name != _MEANT) and _is_alike(name):
+        if value is False and _is_alike(name):
             yield name
 
 
