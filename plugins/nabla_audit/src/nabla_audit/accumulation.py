@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
-from nabla_guard.facts import Call, LoopFacts, OptimizerFacts, Place
+from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
 from nabla_guard.families.accumulation import AccumulationFacts, AccumulationWatch
 from nabla_guard.families.backwards import BackwardFacts, BackwardWatch
 
 from .intent import means_accumulation
 from .ledger import Ledger
 from .options import AuditOptions
+from .places import at, where
 from .rules.protocol import (
     ACCUMULATION_DISCARDED,
     ACCUMULATION_NOT_DIVIDED,
@@ -185,12 +186,12 @@ class AccumulationDetector:
     def _summed(self, optimizer: OptimizerFacts, measured: AccumulationFacts, step: int) -> Issue:
         count = len(measured.forms)
         return ACCUMULATION_NOT_DIVIDED.issue(
-            f"{count} backward passes of a mean loss{_at(optimizer.backward_at)} are added up for "
+            f"{count} backward passes of a mean loss{at(optimizer.backward_at)} are added up for "
             f"each {optimizer.name}.step, and none is divided: the gradient is "
             f"{measured.ratio:.3g} times that of one backward over all {count} micro-batches "
             f"(limit 1), with cosine {measured.cosine:.4f}.",
             step=step,
-            where=_where(optimizer.backward_at, optimizer),
+            where=where(optimizer.backward_at, optimizer.name),
             phase="loop",
             severity=self._meant(optimizer, measured),
             ratio=Quantity(value=measured.ratio, limit=1.0),
@@ -208,7 +209,7 @@ class AccumulationDetector:
             f"{measured.cosine:.4f} (limit {_SAME_DIRECTION}) with the gradient of one backward "
             "over all of them.",
             step=step,
-            where=_where(optimizer.backward_at, optimizer),
+            where=where(optimizer.backward_at, optimizer.name),
             phase="loop",
             severity=self._meant(optimizer, measured),
             ratio=measured.ratio,
@@ -229,7 +230,7 @@ class AccumulationDetector:
         total = pattern.dropped + pattern.kept
         text = (
             f"{{when}} the gradients of {pattern.dropped} of {total} micro-batches were "
-            f"cleared{_at(place)} before {optimizer.name}.step could use them: the step's gradient "
+            f"cleared{at(place)} before {optimizer.name}.step could use them: the step's gradient "
             f"is that of the last micro-batch alone (cosine {measured.used:.6f})."
         )
         self._discarding[id(optimizer)] = (optimizer, text)
@@ -237,7 +238,7 @@ class AccumulationDetector:
         issue = ACCUMULATION_DISCARDED.issue(
             text.format(when=f"In {CONSECUTIVE} steps in a row"),
             step=step,
-            where=_where(place, optimizer),
+            where=where(place, optimizer.name),
             phase="loop",
             discarded=Quantity(value=pattern.dropped, unit="micro-batches", limit=0),
             micro_batches=total,
@@ -319,16 +320,8 @@ def _changed_issue(optimizer: OptimizerFacts, before: int, now: int, step: int) 
         f"{optimizer.name}.step used {before} backward passes each time and uses {now} in the last "
         f"{CONSECUTIVE} steps: what one step is made of has changed.",
         step=step,
-        where=_where(optimizer.step_at, optimizer),
+        where=where(optimizer.step_at, optimizer.name),
         phase="loop",
         passes_before=before,
         passes_now=Quantity(value=now, unit="backward passes", limit=before),
     )
-
-
-def _at(place: Place | None) -> str:
-    return f" at {place}" if place is not None else ""
-
-
-def _where(place: Place | None, optimizer: OptimizerFacts) -> Location:
-    return place.location() if place is not None else Location(op=optimizer.name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts, OptimizerFacts, Place
 from nabla_guard.families.clipping import ClipFacts, ClipWatch
 from nabla_guard.families.scaling import ScalerWatch
 
+from .places import at, where
 from .rules.protocol import CLIP_BEFORE_UNSCALE, CLIP_OF_NOTHING, SCALER_PROTOCOL
 from .streak import CONSECUTIVE, Streaks
 
@@ -73,11 +74,11 @@ class MixedPrecisionDetector:
 
 def _nothing_issue(clip: ClipFacts, step: int) -> Issue:
     return CLIP_OF_NOTHING.issue(
-        f"{clip.function}{_at(clip.place)} was given no gradient in {TWICE} calls, although "
+        f"{clip.function}{at(clip.place)} was given no gradient in {TWICE} calls, although "
         f"backward had written {clip.written} of them (limit 0): its list of parameters is empty "
         "or an iterator that is used up.",
         step=step,
-        where=_where(clip.place, clip.function),
+        where=where(clip.place, clip.function),
         phase="loop",
         gradients_given=Quantity(value=0, unit="gradients", limit=1),
         gradients_written=clip.written,
@@ -91,10 +92,10 @@ def _vain_issue(clip: ClipFacts, optimizer: OptimizerFacts, step: int) -> Issue:
         else "backward had not yet written its gradients"
     )
     return CLIP_OF_NOTHING.issue(
-        f"{clip.function}{_at(clip.place)} clips to {clip.limit:g} at a time when no step can feel "
+        f"{clip.function}{at(clip.place)} clips to {clip.limit:g} at a time when no step can feel "
         f"it, before each of {CONSECUTIVE} steps in a row (limit 0): {story}.",
         step=step,
-        where=_where(clip.place, clip.function),
+        where=where(clip.place, clip.function),
         phase="loop",
         gradients_given=Quantity(value=clip.gradients, unit="gradients"),
         gradients_used=clip.used,
@@ -105,11 +106,11 @@ def _vain_issue(clip: ClipFacts, optimizer: OptimizerFacts, step: int) -> Issue:
 def _scaled_issue(clip: ClipFacts, step: int) -> Issue:
     owner = clip.optimizer.name if clip.optimizer is not None else "the optimizer"
     return CLIP_BEFORE_UNSCALE.issue(
-        f"{clip.function}{_at(clip.place)} clips to {clip.limit:g} while the gradients of {owner} "
+        f"{clip.function}{at(clip.place)} clips to {clip.limit:g} while the gradients of {owner} "
         f"are still multiplied by the loss scale {clip.scale:g} (limit 1): after unscaling almost "
         "nothing is left of them.",
         step=step,
-        where=_where(clip.place, clip.function),
+        where=where(clip.place, clip.function),
         phase="loop",
         loss_scale=Quantity(value=clip.scale, limit=1.0),
         clip_limit=clip.limit,
@@ -119,10 +120,10 @@ def _scaled_issue(clip: ClipFacts, step: int) -> Issue:
 
 def _direct_issue(optimizer: OptimizerFacts, place: Place | None, scale: float, step: int) -> Issue:
     return SCALER_PROTOCOL.issue(
-        f"{optimizer.name}.step{_at(place)} is called directly on gradients that are still "
+        f"{optimizer.name}.step{at(place)} is called directly on gradients that are still "
         f"multiplied by the loss scale {scale:g} (limit 1), in {TWICE} steps.",
         step=step,
-        where=_where(place, optimizer.name),
+        where=where(place, optimizer.name),
         phase="loop",
         loss_scale=Quantity(value=scale, limit=1.0),
         steps=TWICE,
@@ -132,19 +133,11 @@ def _direct_issue(optimizer: OptimizerFacts, place: Place | None, scale: float, 
 def _mixed_issue(optimizer: OptimizerFacts, place: Place | None, scale: float, step: int) -> Issue:
     return SCALER_PROTOCOL.issue(
         f"The gradients of {optimizer.name} are the sum of a loss multiplied by the loss scale "
-        f"{scale:g} and of one that is not, whose backward is{_at(place)}: unscaling divides the "
+        f"{scale:g} and of one that is not, whose backward is{at(place)}: unscaling divides the "
         f"second by {scale:g} (limit 1), in {TWICE} steps.",
         step=step,
-        where=_where(place, optimizer.name),
+        where=where(place, optimizer.name),
         phase="loop",
         loss_scale=Quantity(value=scale, limit=1.0),
         steps=TWICE,
     )
-
-
-def _at(place: Place | None) -> str:
-    return f" at {place}" if place is not None else ""
-
-
-def _where(place: Place | None, name: str) -> Location:
-    return place.location() if place is not None else Location(op=name)

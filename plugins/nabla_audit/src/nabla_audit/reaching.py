@@ -14,6 +14,7 @@ from nabla_guard.families.cuts import Cut, CutWatch
 from nabla_guard.families.reach import ReachWatch
 
 from .options import AuditOptions
+from .places import at
 from .rules.wiring import PARAMETER_NOT_REACHED, PARAMETER_UNREGISTERED
 from .streak import CONSECUTIVE
 
@@ -107,7 +108,7 @@ class ReachDetector:
         lost = self._cuts.lost(facts)
         if lost is not None:
             return _Finding(
-                f"their values leave the graph by {lost.kind}{_at(lost.place)}, and what the loss "
+                f"their values leave the graph by {lost.kind}{at(lost.place)}, and what the loss "
                 "is made from changes when they do",
                 True,
                 lost.place,
@@ -120,12 +121,12 @@ class ReachDetector:
 def _finding_of(cut: Cut) -> _Finding:
     if cut.kind == "no_grad":
         return _Finding(
-            f"the loss depends on them through values computed without gradients{_at(cut.place)}",
+            f"the loss depends on them through values computed without gradients{at(cut.place)}",
             False,
             cut.place,
         )
     return _Finding(
-        f"the loss depends on them, but their path is cut by {cut.kind}{_at(cut.place)}",
+        f"the loss depends on them, but their path is cut by {cut.kind}{at(cut.place)}",
         True,
         cut.place,
     )
@@ -208,7 +209,3 @@ def _border(
 def _module(facts: ParameterFacts) -> str:
     root = facts.root.name if facts.root is not None else ""
     return f"{root}.{facts.owner}".strip(".") or facts.name
-
-
-def _at(place: Place | None) -> str:
-    return f" at {place}" if place is not None else ""

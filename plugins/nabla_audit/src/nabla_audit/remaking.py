@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.remakes import RemakeWatch
 
+from .places import at, where
 from .rules.protocol import OPTIMIZER_REMADE
 from .streak import CONSECUTIVE
 
@@ -36,14 +37,13 @@ class RemakeDetector:
             return ()
         self._told = True
         place = optimizer.made_at
-        made = f" at {place}" if place is not None else ""
         return [
             OPTIMIZER_REMADE.issue(
-                f"{optimizer.name} was made anew{made} for each of {length + 1} steps in a row "
-                f"(limit {CONSECUTIVE}): the state that it keeps for its "
+                f"{optimizer.name} was made anew{at(place)} for each of {length + 1} steps in a "
+                f"row (limit {CONSECUTIVE}): the state that it keeps for its "
                 f"{len(optimizer.parameters)} parameters was thrown away every time.",
                 step=record.step,
-                where=place.location() if place is not None else Location(op=optimizer.name),
+                where=where(place, optimizer.name),
                 phase="optimizer",
                 optimizers=Quantity(value=length + 1, unit="optimizers", limit=CONSECUTIVE),
             )

@@ -10,6 +10,7 @@ from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts
 from nabla_guard.families.reach import ReachWatch
 
+from .places import where
 from .rules.wiring import FOREIGN_PARAMETER, PARAMETER_NOT_IN_OPTIMIZER
 from .streak import CONSECUTIVE
 
@@ -196,39 +197,45 @@ def _foreign_issue(
     left_out: list[ParameterFacts],
     step: int,
 ) -> Issue:
-    named = ", ".join(facts.name for facts in left_out[:3])
-    place = optimizer.made_at
-    made = f" (made at {place})" if place is not None else ""
-    return FOREIGN_PARAMETER.issue(
-        f"{len(foreign)} of {len(optimizer.parameters)} parameters in {optimizer.name}{made} "
-        f"belong to "
-        f"no module that runs and never received a gradient, while {len(left_out)} running "
-        f"parameters "
-        f"with gradients ({named}{', ...' if len(left_out) > 3 else ''}) are in no optimizer that "
-        "steps.",
-        step=step,
-        where=place.location() if place is not None else Location(op=optimizer.name),
-        phase="loop",
-        foreign_parameters=Quantity(value=len(foreign), unit="parameters", limit=0),
-        missing_parameters=Quantity(value=len(left_out), unit="parameters", limit=0),
+    story = (
+        f"{len(foreign)} of {len(optimizer.parameters)} parameters in {_made(optimizer)} belong to "
+        f"no module that runs and never received a gradient, while {_missing(left_out)} are in no "
+        "optimizer that steps."
     )
+    return _unheld_issue(optimizer, story, len(foreign), len(left_out), step)
 
 
 def _frozen_issue(optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int) -> Issue:
-    named = ", ".join(facts.name for facts in left_out[:3])
-    place = optimizer.made_at
-    made = f" (made at {place})" if place is not None else ""
     count = len(optimizer.parameters)
+    story = (
+        f"All {count} parameters in {_made(optimizer)} have requires_grad=False and never "
+        f"received a gradient, while {_missing(left_out)} are in no optimizer: the steps train "
+        "nothing (limit 0)."
+    )
+    return _unheld_issue(optimizer, story, count, len(left_out), step)
+
+
+def _made(optimizer: OptimizerFacts) -> str:
+    place = optimizer.made_at
+    return optimizer.name + (f" (made at {place})" if place is not None else "")
+
+
+def _missing(left_out: list[ParameterFacts]) -> str:
+    named = ", ".join(facts.name for facts in left_out[:3])
+    tail = ", ..." if len(left_out) > 3 else ""
+    return f"{len(left_out)} running parameters with gradients ({named}{tail})"
+
+
+def _unheld_issue(
+    optimizer: OptimizerFacts, story: str, foreign: int, missing: int, step: int
+) -> Issue:
     return FOREIGN_PARAMETER.issue(
-        f"All {count} parameters in {optimizer.name}{made} have requires_grad=False and never "
-        f"received a gradient, while {len(left_out)} running parameters with gradients ({named}"
-        f"{', ...' if len(left_out) > 3 else ''}) are in no optimizer: the steps train nothing "
-        "(limit 0).",
+        story,
         step=step,
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(optimizer.made_at, optimizer.name),
         phase="loop",
-        foreign_parameters=Quantity(value=count, unit="parameters", limit=0),
-        missing_parameters=Quantity(value=len(left_out), unit="parameters", limit=0),
+        foreign_parameters=Quantity(value=foreign, unit="parameters", limit=0),
+        missing_parameters=Quantity(value=missing, unit="parameters", limit=0),
     )
 
 
