@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from nabla_core.errors import UsageError
+from nabla_core.nearest import nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ class OperatorOptions:
         known = [part.name for part in fields(cls) if part.name != "level"]
         for name in keywords:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
+                near = nearest(name, known)
                 hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
                 raise UsageError(f"unknown option {name!r}: {hint}")
         return cls(level=level, **keywords)  # type: ignore[arg-type]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
-from difflib import get_close_matches
 from enum import IntEnum
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from .nearest import nearest
 from .options import option_info
 
 __all__ = ["Mistakes", "bind_field", "closest", "field_of", "key_of", "option_fields"]
@@ -38,7 +38,7 @@ def field_of(cls: type, key: str) -> Field[Any] | None:
 
 def closest(word: str, known: Sequence[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the nearest known word, or nothing."""
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    close = nearest(word, known)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

@@ -11,18 +11,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pluggy
-
 from . import hookspecs, rules
 from .declarations import Adapter, Command, Reader, Reporter, RunList, Sink
 from .discovery import FoundPlugin, find_plugins
 from .errors import PluginError
+from .hook_manager import HookManager
 from .issue import Issue
 from .loading import CORE, Declared, LoadedPlugin, load_plugin
 from .problem import Problem
 from .registry import Registry
 
 if TYPE_CHECKING:
+    import pluggy
+
     from .session import Session
 
 __all__ = ["PluginHost", "default_host", "use_host"]
@@ -51,7 +52,7 @@ class PluginHost:
         self.plugins: list[LoadedPlugin] = []
         self.blocked = frozenset(blocked)
         self.declared = Declared()
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager = HookManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._load(CORE)
         for plugin in find_plugins() if found is None else found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
@@ -174,6 +173,8 @@ class Issue:
     @property
     def fingerprint(self) -> str:
         """Identity over runs: rule and place, without step, line or value (16 hex digits)."""
+        from hashlib import sha256  # most commands have no issue
+
         place = self.where or Location()
         parts = (
             self.rule,
@@ -185,7 +186,7 @@ class Issue:
             None if place.rank is None else str(place.rank),
         )
         text = "\x1f".join(part or "" for part in parts)
-        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+        return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def seen_again(self, step: int | None) -> Issue:
         """Return this issue with its count raised and ``last_step`` moved on."""

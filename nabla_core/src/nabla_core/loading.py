@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import TypeVar
@@ -17,6 +16,7 @@ from . import __version__, hookspecs, rules
 from .declarations import Adapter, Command, Reader, Reporter, RunList, Sink
 from .discovery import FIRST_PARTY, FoundPlugin
 from .errors import PluginError, RuleCollisionError, RuleDefinitionError
+from .nearest import nearest
 from .problem import Problem
 from .registry import Registry
 from .rule import Rule
@@ -146,7 +146,7 @@ def _hook_names(module: ModuleType, manager: pluggy.PluginManager) -> tuple[str,
         if not options:
             continue
         if name not in known:
-            close = get_close_matches(name, known, n=1, cutoff=0.5)
+            close = nearest(name, known, cutoff=0.5)
             hint = f"did you mean {close[0]}?" if close else f"known hooks: {', '.join(known)}"
             raise PluginError(rules.BAD_HOOK.id, f"unknown hook {name}", hint)
         if options["wrapper"] or options["hookwrapper"]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from .errors import RuleCollisionError, SelectorError
+from .nearest import nearest
 from .rule import Rule
 
 __all__ = ["RESERVED_PREFIXES", "Registry", "Tombstone"]
@@ -154,7 +154,7 @@ class Registry:
         read = key.lower()
         if any(map(str.isdigit, read)):  # an ID: letters that look like digits are digits
             read = read[:3] + read[3:].translate(_DIGITS)
-        close = get_close_matches(read, list(by_fold), n=3, cutoff=0.6)
+        close = nearest(read, list(by_fold), count=3)
         return tuple(by_fold[name] for name in close)
 
     def _no_match(self, selector: str, source: str) -> str:

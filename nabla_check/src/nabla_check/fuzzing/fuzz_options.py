@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from nabla_core.errors import UsageError
+from nabla_core.nearest import nearest
 
 if TYPE_CHECKING:
     from ..inputs.layouts import Layout
@@ -103,7 +103,7 @@ class FuzzOptions:
         known = [part.name for part in fields(cls)]
         for name in keywords:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
+                near = nearest(name, known)
                 hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
                 raise UsageError(f"unknown option {name!r}: {hint}")
         return cls(**keywords)  # type: ignore[arg-type]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from nabla_core.errors import UsageError
+from nabla_core.nearest import nearest
 
 from .view import InputAbsent
 
@@ -55,7 +55,7 @@ def chosen(named: Mapping[str, T], globs: Globs, what: str) -> Mapping[str, T]:
         if any(fnmatchcase(name, glob) for glob in globs)
     }
     if not found:
-        close = get_close_matches(globs[0], list(named), n=1, cutoff=0.4)
+        close = nearest(globs[0], list(named), cutoff=0.4)
         hint = f"; the nearest name is {close[0]!r}" if close else ""
         raise InputAbsent(f"no {what} is called like {spelled(globs)}{hint}")
     return found
