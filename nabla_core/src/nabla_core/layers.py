@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -49,14 +50,22 @@ class Layer:
 def find_file(start: Path) -> Path | None:
     """Return the nearest ``nabla.toml``, or ``pyproject.toml`` with a ``[tool.nabla]`` table, at or
     above ``start``."""
-    for folder in (start, *start.parents):
-        own = folder / "nabla.toml"
-        if own.is_file():
-            return own
-        project = folder / "pyproject.toml"
-        if project.is_file() and _table(project):
-            return project
-    return None
+    folder = os.fspath(start)  # plain strings: sessions and single measurements ask anew each time
+    while True:
+        own = os.path.join(folder, "nabla.toml")
+        if _is_file(own):
+            return Path(own)
+        project = os.path.join(folder, "pyproject.toml")
+        if _is_file(project) and _table(Path(project)):
+            return Path(project)
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def _is_file(path: str) -> bool:
+    return os.access(path, os.F_OK) and os.path.isfile(path)  # the first raises nothing inside
 
 
 def file_layer(path: Path) -> Layer:
