@@ -62,9 +62,10 @@ def two_losses():
 
 
 def accumulated_and_averaged():
-    model = sequential(keras.layers.Dense(16, activation="relu"))
+    normal = keras.layers.BatchNormalization()
+    model = sequential(keras.layers.Dense(16), normal, keras.layers.Activation("relu"))
     optimizer = keras.optimizers.AdamW(
-        1e-2, gradient_accumulation_steps=2, use_ema=True, global_clipnorm=1.0
+        1e-2, gradient_accumulation_steps=4, use_ema=True, global_clipnorm=1.0
     )
     model.compile(optimizer=optimizer, loss=entropy())
     return model, {}
@@ -107,8 +108,36 @@ def test_a_healthy_program_is_silent(program, case, verdicts):
     model.fit(x, target, epochs=3, batch_size=16, verbose=0, callbacks=[callback], **options)
 
     assert verdicts(callback.report) == set()
-    assert callback.report.run.steps >= 24
+    assert callback.report.run.steps >= (7 if program is accumulated_and_averaged else 24)
     assert callback.report.problems == ()
+
+
+@pytest.mark.parametrize("row", [100, 84], ids=["first pass of its step", "last pass"])
+def test_the_batch_of_each_pass_of_a_step_is_named(row, case):
+    data = case("none")
+    data.x[row, 3] = float("inf")
+    model = sequential(keras.layers.Dense(16, activation="relu"))
+    model.compile(keras.optimizers.Adam(1e-2, gradient_accumulation_steps=2), entropy())
+    callback = nabla.integrations.keras(quiet=True)
+    given = {"epochs": 1, "batch_size": 16, "shuffle": False, "verbose": 0}
+
+    model.fit(data.x.numpy(), data.y.numpy(), callbacks=[callback], **given)
+
+    (issue,) = [one for one in callback.report.issues if one.rule.startswith("NUM")]
+    assert (issue.rule, issue.step, issue.where.sample) == ("NUM104", row // 32, 4)
+
+
+def test_the_state_of_a_generator_is_no_weight(case):
+    """Keras keeps it as a parameter of integers, next to which each step would look tiny."""
+    data = case("none")
+    model, _ = eager_with_metrics()
+    callback = nabla.integrations.keras(quiet=True)
+
+    model.fit(data.x.numpy(), data.y.numpy(), epochs=1, verbose=0, callbacks=[callback])
+
+    plots = [plot for section in callback.report.sections for plot in section.plots]
+    (updates,) = [plot for plot in plots if plot.title == "Update ratio"]
+    assert min(updates.series[0].values) > 1e-4
 
 
 def test_a_second_training_with_the_same_callback_has_its_own_report(case, verdicts):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import nabla
 from nabla_causal.depth import faded, input_shift, saturated
+from nabla_causal.looks import EndsLook, FadingLook
 
 
 def chain(ratio, layers=6):
@@ -61,6 +62,61 @@ def test_a_single_odd_batch_is_no_shift(odd):
     sizes = [(8 * look, odd if look == 4 else 1.0) for look in range(9)]
 
     assert list(input_shift("Net", sizes)) == []
+
+
+class Looks:
+    """Layers and close looks that show what they are told."""
+
+    layout = tuple(f"body.{number}" for number in range(6))
+
+    def __init__(self, ratio=1e3):
+        values = [ratio ** (place / 5) for place in range(6)]
+        lows, highs = [-value for value in values], values
+        self.ranges = {"grad_out_min": lows, "grad_out_max": highs}
+        self.ranges |= {"out_min": [-0.995] * 6, "out_max": [0.995] * 6}
+        self.recent = [(step, self.ranges) for step in (24, 25)]
+        self.wants_gradients, self.gradients, self.ends = False, {}, {}
+
+    def listen_to(self, layers):
+        self.heard = layers
+
+
+@pytest.mark.parametrize(("looks", "issues"), [(2, 0), (3, 1)])
+def test_saturation_takes_three_looks_in_a_row(looks, issues):
+    shown, found = Looks(), []
+    judge = EndsLook(shown, shown)
+    for share in [*[0.9] * looks, 0.69, 0.9]:
+        shown.ends = {"body.2": share}
+        found += judge.judge()
+
+    assert [(issue.where.module, issue.step) for issue in found] == [("body.2", 24)] * issues
+
+
+@pytest.mark.parametrize(("looks", "issues"), [(2, 0), (3, 1)])
+def test_fading_takes_three_looks_in_a_row(looks, issues):
+    shown, found = Looks(), []
+    judge = FadingLook(shown, shown)
+    assert list(judge.judge()) == []  # nobody has looked closely yet
+    for ratio in [*[1.1e4] * looks, 0.9e4, 1.1e4]:
+        shown.gradients = chain(ratio)[1]
+        found += judge.judge()
+
+    assert [(issue.where.module, issue.step) for issue in found] == [("body.0", 24)] * issues
+
+
+@pytest.mark.parametrize(("ratio", "asks"), [(99.0, False), (101.0, True)])
+def test_gradients_are_looked_at_closely_once_they_fell_a_hundred_times(ratio, asks):
+    shown = Looks(ratio)
+
+    assert list(FadingLook(shown, shown).judge()) == []
+    assert shown.wants_gradients is asks
+
+
+@pytest.mark.parametrize(("looks", "issues"), [(2, 0), (3, 1)])
+def test_a_shift_has_three_looks_before_it(looks, issues):
+    sizes = [(8 * look, 5.0 if look >= looks else 1.0) for look in range(9)]
+
+    assert len(list(input_shift("Net", sizes))) == issues
 
 
 def trained(model, steps, *, live=None, change=lambda step, x: x, lr=0.05):

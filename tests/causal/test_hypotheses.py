@@ -52,6 +52,23 @@ def test_what_began_long_after_is_no_cause(finding):
     assert [hypothesis.root.rule for hypothesis in explanation.hypotheses] == ["NUM101", "RUN204"]
 
 
+def test_a_layer_named_from_the_root_on_is_the_same_layer(finding):
+    left_out = finding("AUD201", step=2, layer="Net.head")
+    still = finding("RUN206", step=1, layer="head", severity=Severity.MEDIUM)
+
+    (best,) = explain([still, left_out]).hypotheses
+
+    assert rules(best) == ["AUD201", "RUN206"]
+    assert (best.root.layer, best.root.first_step) == ("head", 1)
+
+
+@pytest.mark.parametrize(("told", "first"), [(3, "AUD409"), (4, "NUM103")])
+def test_targets_told_after_three_steps_were_ignored_from_the_first_on(finding, told, first):
+    explanation = explain([finding("NUM103", step=0), finding("AUD409", step=told)])
+
+    assert explanation.best.root.rule == first
+
+
 def test_a_known_consequence_stays_one(finding):
     from dataclasses import replace
 
@@ -105,7 +122,14 @@ def test_a_propagation_survives_a_report(frames):
     ]
 
 
-@pytest.mark.parametrize("path", ["", "x", "1 2 3", "1 9999999999 a outputs zero 0 0", "a" * 9999])
+HOSTILE_PATHS = (
+    *("", "x", "step 2 layer 3", "a" * 9999),
+    "step 1 layer 9999999999 a outputs zero from 0 to 0",
+    "step 1 layer -1 a outputs zero from 0 to 0",
+)
+
+
+@pytest.mark.parametrize("path", HOSTILE_PATHS)
 def test_a_damaged_path_is_passed_over(frames, path):
     from dataclasses import replace
 

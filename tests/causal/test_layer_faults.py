@@ -97,6 +97,14 @@ def test_what_comes_back_is_no_jump():
     assert list(layer_jump(seen(rows))) == []
 
 
+@pytest.mark.parametrize(("later", "issues"), [(21.0, 1), (19.0, 0)])
+def test_a_jump_has_to_stay_above_a_fifth_of_itself(later, issues):
+    rows = [([-1.0], [1.0], [0.1])] * 20
+    rows += [([-1.0], [height], [0.1]) for height in (101.0, 101.0, later)]
+
+    assert len(list(layer_jump(seen(rows)))) == issues
+
+
 def test_a_layer_that_starts_from_nothing_may_grow():
     """A branch that begins at zero: nothing was usual yet."""
     rows = [([0.0], [0.0], [0.1])] * 4 + [([0.0], [1e-4 * step**3], [0.1]) for step in range(1, 60)]

@@ -1,6 +1,7 @@
 """SARIF, JUnit and Markdown are what their readers expect, and stay the same over runs."""
 
 import json
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,14 +97,37 @@ def test_junit_is_read_by_its_readers(report):
 
     suites = junitparser.JUnitXml.fromstring(nabla_report.junit(report).encode())
 
-    counted = (suites.tests, suites.failures, suites.errors, suites.skipped)
+    skipped = sum(suite.skipped for suite in suites)
     found = [case for suite in suites for case in suite]
-    assert counted == (7, 1, 1, 2) and len(found) == 7
+    assert (suites.tests, suites.failures, suites.errors, skipped) == (7, 1, 1, 2)
+    assert len(found) == 7
     failed = [
         case for case in found if any(isinstance(r, junitparser.Failure) for r in case.result)
     ]
     assert [case.name for case in failed] == ["ACM101 rule-acm101 train.py:7, module head"]
     assert "loss = nan (limit 1)" in failed[0].result[0].text
+
+
+COUNTS = {"name", "time", "tests", "failures", "errors"}
+JENKINS = {
+    "testsuites": (COUNTS, {"testsuite"}),
+    "testsuite": ({*COUNTS, "skipped"}, {"testcase"}),
+    "testcase": ({"name", "classname", "time"}, {"failure", "error", "skipped", "system-out"}),
+    "failure": ({"message", "type"}, set()),
+    "error": ({"message", "type"}, set()),
+    "skipped": ({"message"}, set()),
+    "system-out": (set(), set()),
+}
+
+
+def test_junit_holds_nothing_that_the_schema_of_jenkins_forbids(report, poisoned, hostile_names):
+    """It knows no file and no line of a case, and no skipped ones of all suites together."""
+    for one in (report, poisoned(*hostile_names), Report()):
+        for node in ElementTree.fromstring(nabla_report.junit(one)).iter():
+            attributes, children = JENKINS[node.tag]
+            assert set(node.attrib) <= attributes
+            assert {child.tag for child in node} <= children
+            assert node.tag != "testcase" or len(node) <= 1
 
 
 def test_junit_fails_what_fails_the_run(report):

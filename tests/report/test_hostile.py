@@ -4,12 +4,16 @@ import json
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 import nabla_report
-from nabla_core.reporters.style import printable
+from nabla_causal import explain
+from nabla_core.issue import Location
+from nabla_core.report import Report
+from nabla_core.reporters.style import Style, printable
 from nabla_report import comparing, comparison_text
 from nabla_report.page.document import page as page_of
 
@@ -122,20 +126,34 @@ def test_json_stays_json(poisoned, hostile_name):
     assert json.loads(text)["issues"][0]["rule"]
 
 
+def changes_of(report, format="html"):
+    return comparison_text.FORMATS[format](comparing.compare(Report(), report), Style())
+
+
 @pytest.mark.parametrize("format", sorted(comparison_text.FORMATS))
 def test_comparisons_are_inert_too(poisoned, hostile_name, format):
-    from nabla_core.report import Report
-    from nabla_core.reporters.style import Style
-
-    text = comparison_text.FORMATS[format](
-        comparing.compare(Report(), poisoned(hostile_name)), Style()
-    )
+    text = changes_of(poisoned(hostile_name), format)
 
     text.encode()
     if format == "json":
         assert json.loads(text)["new"]
     else:
         assert steering(text) == set()
+    if format == "html":
+        assert elements(text).found == elements(changes_of(poisoned("name"))).found
+
+
+def test_explanations_are_inert_too(make_rule, hostile_name):
+    where = Location(module=hostile_name, file=hostile_name, line=3)
+    rule = make_rule("AUD401")
+    found = replace(rule.issue(hostile_name, step=1, where=where), name=hostile_name)
+    explanation = explain([found, make_rule("RUN302").issue(hostile_name, step=4, where=where)])
+
+    for text in (explanation.format(), explanation.to_mermaid(), explanation._repr_html_()):
+        text.encode()
+        assert steering(text) == set()
+        assert not any(line.lstrip().startswith(("::", "##[")) for line in text.split("\n"))
+    assert elements(explanation._repr_html_()).found == ["pre"]
 
 
 def test_text_of_people_is_kept():

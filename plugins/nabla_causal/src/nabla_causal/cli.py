@@ -54,6 +54,7 @@ def explain(
 
     Exits with 0 when there is a hypothesis, with 4 when there is nothing to explain.
     """
+    from .drawing import for_a_terminal
     from .explaining import explain as explain_report
 
     build, run = flags["build"], flags["run"]
@@ -72,8 +73,8 @@ def explain(
         click.echo(explanation.format())
         if timeline:
             click.echo("\ntimeline")
-            for transition in explanation.timeline():
-                click.echo(f"  {transition}")
+            lines = (f"  {transition}" for transition in explanation.timeline())
+            click.echo(for_a_terminal("\n".join(lines)))
     return 0 if explanation else EXIT_NOTHING_CHECKED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .links import Links
+from .meaning import in_words
 from .rules import PROPAGATION
 from .transitions import Transition
 
@@ -34,7 +35,10 @@ class Coupling:
         }
 
     def __str__(self) -> str:
-        return f"{self.one} together with {self.other}"
+        return " and ".join(
+            f"{in_words(found.failure)}{found.place} ({found.found_by})"
+            for found in (self.one, self.other)
+        )
 
 
 def couplings_in(links: Links, window: int) -> tuple[Coupling, ...]:

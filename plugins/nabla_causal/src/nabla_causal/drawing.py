@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nabla_core.reporters.style import printable, without_commands
+
 from .grouping import alike, listed
 from .hypotheses import Hypothesis
 from .links import Links
@@ -11,11 +13,16 @@ from .meaning import Stage
 from .rules import PROPAGATION
 from .transitions import Transition
 
-__all__ = ["lines_of", "mermaid"]
+__all__ = ["for_a_terminal", "lines_of", "mermaid"]
 
 _MOST_CHAIN = 8
 _MOST_AGAINST = 2
 _LONGEST = 70
+
+
+def for_a_terminal(text: str) -> str:
+    """Return the text without what steers a terminal or is a command to a CI service."""
+    return without_commands(printable(text))
 
 
 def mermaid(links: Links) -> str:
@@ -65,7 +72,8 @@ def _chain(hypothesis: Hypothesis) -> Iterator[str]:
 def _told(together: Sequence[Transition]) -> str:
     first = together[0]
     if len(together) == 1:
-        return f"{first.text.rstrip('.')} ({first.rule})"
+        line = f", {first.source}" if first.source and first.source not in first.text else ""
+        return f"{first.text.rstrip('.')} ({first.rule}{line})"
     names = [transition.layer for transition in together]
     if first.rule != PROPAGATION.id:
         return f"{first.text.rstrip('.')} ({first.rule}); the same of {listed(names[1:])}"

@@ -19,6 +19,7 @@ from .explanation import Explanation
 from .hypotheses import hypotheses_in, ranked
 from .links import link
 from .looking import ShiftOfInputs
+from .naming import in_one_naming
 from .propagation import Propagation
 from .propagation_issue import layer_order, propagation_in
 from .rules import INPUT_SHIFT, PROPAGATION
@@ -90,7 +91,7 @@ def explain_issues(issues: Iterable[Issue]) -> Explanation:
     ]
     order = layer_order(propagations)
     known = {issue.fingerprint: issue.related for issue in issues if issue.related}
-    found = [_dated(one, propagations) for one in of_issues(issues)]
+    found = in_one_naming([_dated(one, propagations) for one in of_issues(issues)], order)
     links = link([*found, *_shown(propagations, found)], order.get, known)
     return Explanation(links=links, hypotheses=tuple(hypotheses_in(links)))
 

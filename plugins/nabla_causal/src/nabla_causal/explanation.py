@@ -8,7 +8,7 @@ from nabla_core.errors import UsageError
 from nabla_core.report import Cause
 
 from .couplings import Coupling, couplings_in
-from .drawing import lines_of, mermaid
+from .drawing import for_a_terminal, lines_of, mermaid
 from .hypotheses import Hypothesis
 from .links import Links
 from .meaning import FAILURES, KINDS
@@ -85,16 +85,18 @@ class Explanation:
 
     def causes(self) -> tuple[Cause, ...]:
         """Return what a report keeps of it."""
+        roots = [self.links.transitions[place] for place in self.links.roots]
         coupled = [
             Cause(
                 rule=COUPLED_FAILURES.id,
                 chain=(*coupling.one.fingerprints, *coupling.other.fingerprints),
                 score=0.3,
-                statement=f"{coupling}: they began within {coupling.distance_steps} steps.",
+                statement=_together(coupling),
                 tests=("Look at what changed in that step: batch, learning rate, code.",),
                 step=coupling.one.first_step,
             )
             for coupling in self.couplings()
+            if coupling.one in roots and coupling.other in roots
         ]
         return (*(hypothesis.cause() for hypothesis in self.hypotheses), *coupled)
 
@@ -114,7 +116,7 @@ class Explanation:
         """Return the text that :meth:`print` shows."""
         if not self.hypotheses:
             return "nothing to explain: no rule found a fault"
-        return "\n".join(lines_of(self.hypotheses))
+        return for_a_terminal("\n".join(lines_of(self.hypotheses)))
 
     def print(self) -> None:
         """Print the hypotheses to standard output."""
@@ -131,6 +133,14 @@ class Explanation:
         while path[0] in self.links.parents:
             path.insert(0, self.links.parents[path[0]].cause)
         return tuple(self.links.transitions[one] for one in path)
+
+
+def _together(coupling: Coupling) -> str:
+    text = (
+        f"{coupling} began within {coupling.distance_steps} steps of each other, and neither is "
+        "known to cause the other."
+    )
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _check(kind: str) -> None:

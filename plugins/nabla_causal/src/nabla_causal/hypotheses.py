@@ -67,7 +67,9 @@ class Hypothesis:
     def description(self) -> str:
         """The hypothesis in one sentence."""
         root = self.root
-        text = f"{in_words(root.failure)} began{root.place} ({root.rule}, score {self.score:.2f})"
+        text = (
+            f"{in_words(root.failure)} began{root.place} ({root.found_by}, score {self.score:.2f})"
+        )
         effects = list(dict.fromkeys(in_words(effect.failure) for effect in self.chain[1:]))
         effects = [effect for effect in effects if effect != in_words(root.failure)]
         if effects:

@@ -14,6 +14,9 @@ Depth = Callable[[str], int | None]
 _LATE_STEPS = {"AUD": 50, "RUN": 15, "GEO": 50}
 """So many steps after it began a family may find a fault; exact numbers are found at once."""
 
+_AGREEING_STEPS = 3
+"""What is wrong from the start is told once so many steps agree."""
+
 _CLEAR = 0.7
 _CURVES = "optimizer_instability overfitting contract_broken"
 
@@ -130,7 +133,16 @@ _TESTS = {
 }
 
 
+_FADING = "train the same steps with residual connections, or with an activation that has a slope"
+
 _TESTS_BY_RULE = {
+    "AUD201": "give the parameters to the optimizer and see whether they change",
+    "AUD204": "let the gradient through where the path is cut, and read .grad after one backward",
+    "AUD301": "call train() before the step and train the same steps",
+    "AUD401": "give the loss the scores before the softmax and train the same steps",
+    "AUD404": "give predictions and targets one shape and compare the loss of one batch",
+    "CAU106": _FADING,
+    "RUN302": _FADING,
     "CAU108": "train the same steps with the inputs scaled to the size they had before",
     "RUN204": "train the same steps with the learning rate as it was before",
     "RUN205": "train the same steps without clipping",
@@ -141,6 +153,16 @@ _TESTS_BY_RULE = {
     "RUN507": "train a hundred steps on eight samples: the loss must fall",
 }
 """Where the failure alone says too little."""
+
+
+_WHY_THE_SAME = {
+    "updates_stopped": "no optimizer moves it",
+    "gradients_accumulating": "gradients of earlier batches are added to each step",
+    "data_anomaly": "it is seen in the batches",
+    "step_too_large": "the steps are of that size",
+    "step_too_small": "the steps are of that size",
+}
+"""Why what is set up wrongly is seen again in the run, where that is one failure."""
 
 
 def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
@@ -154,9 +176,7 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
         effect: the other one.
         depth: place of a layer in the order of execution, if it is known.
     """
-    exact = cause.failure == "non_finite" or effect.rule.startswith("NUM10")
-    late = 0 if exact else _LATE_STEPS.get(cause.rule[:3], 0)
-    if cause.first_step > effect.first_step + late:
+    if cause.first_step > effect.first_step + _late_steps(cause, effect):
         return ""
     if cause.first_step == effect.first_step and cause.stage > effect.stage:
         return ""
@@ -171,6 +191,14 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
     return why if effect.failure in leads_to.split() else ""
 
 
+def _late_steps(cause: Transition, effect: Transition) -> int:
+    """How many steps after its effect a cause may have been told."""
+    if cause.failure != "non_finite" and not effect.rule.startswith("NUM10"):
+        return _LATE_STEPS.get(cause.rule[:3], 0)
+    given = cause.rule.startswith("AUD") and cause.stage <= Stage.LOOP
+    return _AGREEING_STEPS if given else 0
+
+
 def test_of(cause: Transition) -> str:
     """Return what would confirm that a transition is the cause."""
     general = _TESTS.get(cause.failure, "repair it and train the same steps again")
@@ -179,6 +207,8 @@ def test_of(cause: Transition) -> str:
 
 def _passed_on(cause: Transition, effect: Transition, depth: Depth) -> str:
     """Whether the same failure went from one layer to another."""
+    if cause.stage <= Stage.LOOP and cause.failure in _WHY_THE_SAME:
+        return _WHY_THE_SAME[cause.failure]
     if cause.stage > Stage.BACKWARD or effect.stage > Stage.BACKWARD:
         if cause.layer and cause.layer != effect.layer:
             return ""

@@ -71,8 +71,8 @@ def propagation_in(issue: Issue) -> Propagation | None:
 def _entry(found: Propagation, onset: Onset) -> str:
     name = _name(found, onset.layer) or "-"
     return (
-        f"{onset.step} {onset.layer} {name} {onset.quantity} {onset.state} "
-        f"{onset.before:.6g} {onset.after:.6g}"
+        f"step {onset.step} layer {onset.layer} {name} {onset.quantity} {onset.state} "
+        f"from {onset.before:.6g} to {onset.after:.6g}"
     )
 
 
@@ -85,8 +85,10 @@ def _name(found: Propagation, place: int) -> str:
 
 def _onset(entry: str, layout: list[str]) -> Onset | None:
     try:
-        step, layer, name, quantity, state, before, after = entry.split(" ")
+        _, step, _, layer, name, quantity, state, _, before, _, after = entry.split(" ")
         place, low, high = int(layer), float(before), float(after)
+        if place < 0:
+            return None
         layout[place] = name
         finite = 0.0 < high < math.inf and 0.0 < low < math.inf
         return Onset(

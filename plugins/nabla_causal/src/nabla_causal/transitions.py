@@ -40,6 +40,8 @@ class Transition:
         sample: place in the batch of the sample that it came with, if a rule named one.
         dtype: type of the numbers, if a rule named it.
         executed_again: what executing the step again has shown, if a rule decided by that.
+        name: of that rule.
+        source: line of the program, e.g. ``"train.py:12"``, if the rule names one.
         near: where it may be as well, e.g. ``"0 or in what it was given"``; empty when it is known.
         earliest: the first step at which it may have begun, where looks lie steps apart; else -1.
     """
@@ -60,6 +62,8 @@ class Transition:
     sample: int | None = None
     dtype: str = ""
     executed_again: str = ""
+    name: str = ""
+    source: str = ""
     near: str = ""
     earliest: int = -1
 
@@ -70,6 +74,12 @@ class Transition:
         if layer and not self.near and self.rule in _BY_RANGES:
             layer += " or right before it"  # what runs between layers is not seen
         return f"{layer} at step {self.first_step}"
+
+    @property
+    def found_by(self) -> str:
+        """The rule, and the line of the program if it names one, for a sentence."""
+        rule = f"{self.rule} {self.name}" if self.name else self.rule
+        return f"{rule} at {self.source}" if self.source else rule
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-safe mapping."""
@@ -85,6 +95,7 @@ class Transition:
             "confidence": self.confidence,
             "severity": self.severity.label,
             "rule": self.rule,
+            "source": self.source,
             "text": self.text,
             "fingerprints": list(self.fingerprints),
         }
@@ -150,6 +161,8 @@ def _of(issue: Issue) -> Transition:
         sample=None if issue.where is None else issue.where.sample,
         dtype=str(issue.evidence.get("dtype", "")),
         executed_again=_executed_again(issue),
+        name=issue.name,
+        source=_source(issue),
         earliest=_earliest(issue),
     )
 
@@ -172,6 +185,14 @@ def _earliest(issue: Issue) -> int:
     return (
         int(after) + 1 if issue.rule == INPUT_SHIFT.id and isinstance(after, (int, float)) else -1
     )
+
+
+def _source(issue: Issue) -> str:
+    where = issue.where
+    if where is None or not where.file:
+        return ""
+    name = where.file.replace("\\", "/").rpartition("/")[2]
+    return name if where.line is None else f"{name}:{where.line}"
 
 
 def _layer(issue: Issue) -> str:

@@ -46,7 +46,7 @@ class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[mis
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin to watch the model that is trained."""
         self._release()  # a training that ended in an exception has no end
-        self._optimizer = AsTorchOptimizer(self.model)
+        self._optimizer = AsTorchOptimizer.of(self.model)
         self.attachment.start(self.model, [self._optimizer])
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:

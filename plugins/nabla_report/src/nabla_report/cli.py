@@ -28,7 +28,7 @@ _SEVERITIES = click.Choice([severity.label for severity in Severity])
     "formats",
     multiple=True,
     metavar="FMT[=PATH]",
-    help="console, json or markdown; repeatable; with =PATH into a file.",
+    help="console, html, json or markdown; repeatable; with =PATH into a file.",
 )
 @click.option(
     "--fail-on",

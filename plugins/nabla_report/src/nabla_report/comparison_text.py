@@ -1,4 +1,4 @@
-"""A comparison for people: on a terminal, and as Markdown."""
+"""A comparison for people: on a terminal, as Markdown, and as a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .comparing import Comparison
 from .markdown_text import code, plain, row
 from .text import inline, place, steps
 
-__all__ = ["FORMATS", "console", "json_text", "markdown"]
+__all__ = ["FORMATS", "console", "html", "json_text", "markdown"]
 
 
 def console(comparison: Comparison, style: Style) -> str:
@@ -67,6 +67,14 @@ def markdown(comparison: Comparison, style: Style) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def html(comparison: Comparison, style: Style) -> str:
+    """Return the comparison as one self-contained page."""
+    from .page.changes import changes_page
+
+    del style  # the page follows the reader's settings
+    return changes_page(comparison, _summary(comparison))
+
+
 def json_text(comparison: Comparison, style: Style) -> str:
     """Return the comparison as strict JSON."""
     del style  # read by a machine
@@ -76,6 +84,7 @@ def json_text(comparison: Comparison, style: Style) -> str:
 
 FORMATS: Mapping[str, Callable[[Comparison, Style], str]] = {
     "console": console,
+    "html": html,
     "json": json_text,
     "markdown": markdown,
 }

@@ -6,7 +6,7 @@ found nothing one that passes, and each rule that could not be decided one that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
@@ -22,6 +22,10 @@ __all__ = ["render"]
 
 Outcome = Literal["failure", "error", "skipped", "passed"]
 
+_OF_ALL: Mapping[Outcome, str] = {"failure": "failures", "error": "errors"}
+_OF_ONE: Mapping[Outcome, str] = {**_OF_ALL, "skipped": "skipped"}
+"""The counts that the schema of Jenkins allows; file and line of a case it does not allow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
@@ -33,15 +37,9 @@ class _Case:
     kind: str = ""
     message: str = ""
     detail: str = ""
-    file: str = ""
-    line: int | None = None
 
     def xml(self) -> str:
         attributes = [f"name={_quoted(self.name)}", f"classname={_quoted(f'nabla.{self.suite}')}"]
-        if self.file:
-            attributes.append(f"file={_quoted(self.file)}")
-        if self.line is not None:
-            attributes.append(f'line="{self.line}"')
         head = f'    <testcase {" ".join(attributes)} time="0"'
         if self.outcome == "passed" and not self.detail:
             return f"{head}/>"
@@ -67,10 +65,10 @@ def render(report: Report, style: Style) -> str:
     everything = [case for cases in suites.values() for case in cases]
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites name="nabla" {_counts(everything)} time="{seconds}">',
+        f'<testsuites name="nabla" {_counts(everything, _OF_ALL)} time="{seconds}">',
     ]
     for name, cases in sorted(suites.items()):
-        lines.append(f'  <testsuite name={_quoted(name)} {_counts(cases)} time="0">')
+        lines.append(f'  <testsuite name={_quoted(name)} {_counts(cases, _OF_ONE)} time="0">')
         lines += [case.xml() for case in cases]
         lines.append("  </testsuite>")
     return "\n".join([*lines, "</testsuites>"]) + "\n"
@@ -102,7 +100,6 @@ def _cases(report: Report) -> Iterator[_Case]:
 
 
 def _issue(issue: Issue, fails: bool) -> _Case:
-    where = issue.where
     return _Case(
         suite=_suite(issue.rule),
         name=_title(issue),
@@ -110,8 +107,6 @@ def _issue(issue: Issue, fails: bool) -> _Case:
         kind=f"{issue.severity.label} {issue.rule}",
         message=issue.message,
         detail="\n".join(_details(issue)),
-        file=where.file if where is not None and where.file else "",
-        line=where.line if where is not None else None,
     )
 
 
@@ -133,12 +128,10 @@ def _suite(rule: str) -> str:
     return rule.rstrip("0123456789") or "nabla"
 
 
-def _counts(cases: list[_Case]) -> str:
-    outcomes = [case.outcome for case in cases]
-    numbers = [f'tests="{len(cases)}"']
-    for outcome, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        numbers.append(f'{name}="{outcomes.count(outcome)}"')  # type: ignore[arg-type]
-    return " ".join(numbers)
+def _counts(cases: list[_Case], outcomes: Mapping[Outcome, str]) -> str:
+    found = [case.outcome for case in cases]
+    numbers = [f'{name}="{found.count(outcome)}"' for outcome, name in outcomes.items()]
+    return " ".join([f'tests="{len(cases)}"', *numbers])
 
 
 def _quoted(text: str) -> str:

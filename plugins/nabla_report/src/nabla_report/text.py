@@ -24,13 +24,13 @@ def value_text(value: float | int | str | bool) -> str:
 
 
 def evidence_rows(evidence: Mapping[str, Evidence]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, measured value and limit of each piece of evidence."""
+    """Yield name, measured value and limit of each piece of evidence that says anything."""
     for name, value in evidence.items():
         if isinstance(value, Quantity):
             measured = f"{value.value:.6g}{' ' + value.unit if value.unit else ''}"
             limit = "" if value.limit is None else f"{value.limit:.6g}"
             yield inline(name), inline(measured), limit
-        else:
+        elif value != "":
             yield inline(name), value_text(value), ""
 
 

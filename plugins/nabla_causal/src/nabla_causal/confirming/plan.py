@@ -21,6 +21,8 @@ __all__ = ["Proposal", "proposals_for"]
 
 _NARROW = ("float16", "bfloat16")
 _SEEN_LATE = 5
+_GROWS_STEPS = 2
+"""So many steps a batch that throws the weights far off may take to make a number not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def _about_numbers(hypothesis: Hypothesis) -> Iterator[Proposal]:
     if root.rule == "NUM105":
         yield Proposal(_smaller(step), refutes=False)
         return
-    yield Proposal(SkipBatches(steps=(step,)), refutes=False)
+    for back in range(min(_GROWS_STEPS, step) + 1):
+        yield Proposal(SkipBatches(steps=(step - back,)), refutes=False)
     yield Proposal(_smaller(step), refutes=False)
 
 

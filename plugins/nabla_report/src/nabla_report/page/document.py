@@ -20,7 +20,7 @@ from .plot_section import plot_data, plot_sections
 from .remainder import footer, remainder_section
 from .verdict import cause_section, run_header, verdict_section
 
-__all__ = ["MOST_BYTES", "page", "render"]
+__all__ = ["MOST_BYTES", "bare_page", "page", "render"]
 
 MOST_BYTES = 1_500_000
 """A page that would be larger has drawings instead of interactive plots."""
@@ -65,6 +65,14 @@ def page(report: Report, library: Library | None) -> str:
         *[raw(f"<script>{script}</script>") for script in scripts],
     )  # fmt: skip
     head = _head(f"nabla: {verdict(shown)}", _policy(scripts, library))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def bare_page(title: str, *parts: Html) -> str:
+    """Return a page of some parts, without plots."""
+    script = _asset("page.js")
+    body = tag("body", _skip_link(), *parts, raw(f"<script>{script}</script>"))
+    head = _head(title, _policy([script], None))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 

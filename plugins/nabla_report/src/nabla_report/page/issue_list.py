@@ -10,7 +10,7 @@ from nabla_core.severity import Severity
 from ..markup import Html, join, raw, tag
 from ..text import evidence_rows, place, steps
 
-__all__ = ["MOST_IN_FULL", "anchor", "badge", "issue_section"]
+__all__ = ["MOST_IN_FULL", "anchor", "badge", "issue_section", "line"]
 
 MOST_IN_FULL = 100
 """The rest is listed in one line each, so that a page stays within its size."""
@@ -29,19 +29,19 @@ def badge(severity: Severity) -> Html:
     return tag("span", severity.label, class_=f"badge {severity.label}")
 
 
-def issue_section(issues: Sequence[Issue]) -> Html:
+def issue_section(issues: Sequence[Issue], title: str = "Issues") -> Html:
     """Return all issues, the worst first, with a filter that shows when JavaScript runs."""
     if not issues:
         return raw("")
     full = [_article(issue, number) for number, issue in enumerate(issues[:MOST_IN_FULL])]
-    rest = [_line(issue) for issue in issues[MOST_IN_FULL:]]
+    rest = [line(issue) for issue in issues[MOST_IN_FULL:]]
     more = raw("")
     if rest:
         note = f"{len(rest)} further issues, in short; the JSON report has their numbers"
         more = join([tag("h3", note), tag("ul", *rest, class_="short")])
     return tag(
         "section",
-        tag("h2", "Issues", id="issues-title"),
+        tag("h2", title, id="issues-title"),
         _filter(issues),
         *full,
         more,
@@ -128,14 +128,15 @@ def _numbers(rows: Sequence[tuple[str, str, str]]) -> Html:
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label="Numbers")
 
 
-def _line(issue: Issue) -> Html:
+def line(issue: Issue, before: str = "") -> Html:
+    """Return an issue as an item of a list, with a few words before its place."""
     where = ", ".join(part for part in (place(issue), steps(issue)) if part)
     return tag(
         "li",
         badge(issue.severity),
         " ",
         tag("code", issue.rule),
-        f" {where} – {issue.message}",
+        f" {before}{where} – {issue.message}",
         id=anchor(issue),
         class_="issue",
         data_severity=issue.severity.label,
