@@ -69,9 +69,41 @@ class Large(nn.Module):
         return x * 1e7
 
 
+class Scaled(nn.Module):
+    """A norm whose squares may overflow; what comes out is finite all the same."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, x):
+        x = x * self.by
+        return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+class Distances(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(10 + 0.1 * torch.randn(5, 8))
+
+    def forward(self, x):
+        x = 10 + 0.1 * x
+        squares = x.square().sum(-1, keepdim=True) + self.centres.square().sum(-1)
+        return squares - 2 * x @ self.centres.T
+
+
+class Phase(nn.Module):
+    def forward(self, x):
+        return torch.sin(300 * x)
+
+
 @pytest.mark.parametrize(
     ("middle", "width", "expected"),
     [
+        (Scaled(20.0), 8, []),
+        (Scaled(400.0), 8, [("PRC102", "1", "float16")]),
+        (Distances(), 5, [("PRC101", "1", "float16, bfloat16")]),
+        (Phase(), 8, [("PRC101", "1", "float16, bfloat16")]),
         (NaiveVariance(), 8, [("PRC101", "1", "float16, bfloat16")]),
         (LongSum(), 1, [("PRC101", "1", "float16, bfloat16")]),
         (SumOfExponentials(), 1, [("PRC102", "1", "float16")]),

@@ -71,6 +71,36 @@ def test_early_jumps(rise, expected):
     assert rules_of(step_issues(own, following, TraceOptions())) == expected
 
 
+@pytest.mark.parametrize(
+    ("rise", "loss_at_five", "expected"),
+    [(0.9, 1.9, []), (0.9, 2.1, ["GEO303"]), (1.1, 1.9, ["GEO303"])],
+)
+def test_a_jump_that_is_made_up_for_is_none(rise, loss_at_five, expected):
+    own, following = quadratic_probes(1.0)
+    following[0] = NextBatchProbe(step=2, before=2.0, half=2.0, after=2.0 * (1 + rise))
+    following[1] = NextBatchProbe(step=5, before=loss_at_five, half=1.0, after=1.0)
+
+    assert rules_of(step_issues(own, following, TraceOptions())) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (2.0, 21.9, []),
+        (2.0, 22.1, ["GEO303"]),
+        (2.0, math.nan, ["GEO303"]),
+        (math.nan, math.nan, []),
+    ],
+)
+def test_a_loss_that_blows_up_needs_one_probe_and_one_of_bad_data_is_no_jump(
+    before, after, expected
+):
+    own, following = quadratic_probes(1.0, count=2)
+    following[1] = NextBatchProbe(step=1, before=before, half=math.nan, after=after)
+
+    assert rules_of(step_issues(own, following, TraceOptions())) == expected
+
+
 @pytest.mark.parametrize(("uphill", "expected"), [(4, []), (5, ["GEO304"])])
 def test_steps_uphill(uphill, expected):
     own, following = quadratic_probes(1.0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import nabla
 from nabla_core.errors import UsageError
@@ -232,3 +233,59 @@ def test_scalar_empty_and_complex_parameters_are_like_any_other():
 
     at_scalar = nabla.trace.losses(given, shared=leaves[1], level="representation")
     assert at_scalar.gram.shape == (3, 3) and bool((at_scalar.gram.diagonal() > 0).any())
+
+
+class Branches(nn.Module):
+    """A wide weight that is used once, one that is used twice, and one that a hook doubles."""
+
+    def __init__(self):
+        super().__init__()
+        self.once, self.twice = nn.Linear(60, 50), nn.Linear(50, 50, bias=False)
+        self.hooked = nn.Linear(50, 40)
+        self.hooked.weight.register_hook(lambda grad: 2 * grad)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.once(x))
+        return self.hooked(self.twice(torch.tanh(self.twice(hidden))))
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_wide_weights_without_their_gradients(parts):
+    model = Branches().double()
+    shared = model(torch.randn(6, 60).double())
+    given = {"a": shared.square().mean(), "b": shared.sin().sum(), "none": torch.tensor(1.0)}
+    centred = shared - shared.detach().mean(0)
+    given["cancels"] = (centred.sum(0) * shared.detach().mean(0)).sum()
+    leaves = dict(model.named_parameters())
+
+    found = nabla.trace.losses(given, model, shared=shared if parts else None, level="layers")
+
+    for name, leaf in leaves.items():
+        rows = [
+            torch.autograd.grad(loss, leaf, retain_graph=True)[0].flatten()
+            if loss.requires_grad
+            else torch.zeros(leaf.numel()).double()
+            for loss in given.values()
+        ]
+        truth = torch.stack(rows) @ torch.stack(rows).T
+        assert torch.allclose(found.layers[name], truth, atol=1e-12 * float(truth.max()))
+    shared.sum().backward()  # the graph is still there
+
+
+def test_a_checkpointed_block_is_run_again_once_per_pass():
+    runs = []
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = nn.Linear(60, 60), nn.Linear(60, 60)
+
+        def forward(self, x):
+            runs.append(x)
+            return torch.tanh(self.outer(torch.tanh(self.inner(x))))
+
+    block = Block()
+    out = checkpoint(block, torch.randn(3, 60), use_reentrant=False)
+    nabla.trace.losses({"a": out.square().mean(), "b": out.sin().sum()}, block, level="layers")
+
+    assert len(runs) == 2

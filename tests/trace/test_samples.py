@@ -78,6 +78,23 @@ def test_a_sample_against_all_others(height, expected):
     assert rules_of(nabla.trace.samples(model, product, x)) == expected
 
 
+@pytest.mark.parametrize(("away", "expected"), [(0.0, []), (1.0, ["GEO202"])])
+def test_near_a_minimum_nobody_opposes(away, expected):
+    """The sum of all gradients is zero there: each is against the sum of the others."""
+    x = 0.3 * torch.randn(40, 3).double()
+    noise = 0.1 * torch.randn(40, 1).double()
+    noise[::4] *= 3
+    x = torch.cat([x, torch.ones(40, 1).double()], 1)
+    model = nn.Linear(4, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.linalg.lstsq(x, noise).solution.T)
+        model.weight[0, 3] += away
+    noise[5] += 40 * away
+    result = nabla.trace.samples(model, lambda out, y: (out - y).square().sum(1), (x, noise))
+
+    assert [rule for rule in rules_of(result) if rule == "GEO202"] == expected
+
+
 @pytest.mark.parametrize(("distance", "expected"), [(0.0, ["GEO203"]), (0.05, [])])
 def test_duplicates(distance, expected):
     model, x = wide()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,19 +11,28 @@ from torch import Tensor
 __all__ = ["GramFacts", "within_label_cosine"]
 
 
-@dataclass(frozen=True, slots=True)
 class GramFacts:
     """Geometry of some vectors, from their Gram matrix ``[N, N]``.
 
-    A cosine with a vector of length zero is NaN: undefined, not zero.
+    A cosine with a vector of length zero is NaN: undefined, not zero. What has been asked for is
+    kept.
+
+    Args:
+        gram: the inner products.
     """
 
-    gram: Tensor
+    def __init__(self, gram: Tensor) -> None:
+        self.gram = gram
 
-    @property
+    @cached_property
+    def squares(self) -> Tensor:
+        """Squared lengths, shape ``[N]``."""
+        return self.gram.diagonal().clamp(min=0)
+
+    @cached_property
     def norms(self) -> Tensor:
         """Lengths, shape ``[N]``."""
-        return self.gram.diagonal().clamp(min=0).sqrt()
+        return self.squares.sqrt()
 
     @property
     def share(self) -> Tensor:
@@ -30,32 +40,46 @@ class GramFacts:
         norms = self.norms
         return norms / norms.sum().clamp(min=torch.finfo(norms.dtype).tiny)
 
-    @property
+    @cached_property
+    def rows(self) -> Tensor:
+        """Inner product of each with the sum of all, shape ``[N]``."""
+        return self.gram.sum(1)
+
+    @cached_property
     def total_norm(self) -> float:
         """Length of the sum of all."""
-        return float(self.gram.sum().clamp(min=0).sqrt())
+        return math.sqrt(self.rows.sum().clamp(min=0))
 
-    @property
+    @cached_property
     def cosines(self) -> Tensor:
         """Cosine of each pair, shape ``[N, N]``."""
-        norms = self.norms
-        return _ratio(self.gram, norms[:, None] * norms[None, :]).clamp(-1, 1)
+        inverse = self.norms.reciprocal()
+        inverse = torch.where(inverse.isfinite(), inverse, torch.nan)
+        return (self.gram * inverse[:, None]).mul_(inverse).clamp_(-1, 1)
 
     @property
     def cosine_to_sum(self) -> Tensor:
         """Cosine of each with the sum of all, itself included, shape ``[N]``."""
-        total = self.gram.sum().clamp(min=0).sqrt()
-        return _ratio(self.gram.sum(1), self.norms * total).clamp(-1, 1)
+        return _ratio(self.rows, self.norms * self.total_norm).clamp(-1, 1)
+
+    @property
+    def rest_squares(self) -> Tensor:
+        """Squared length of the sum of all others, for each, shape ``[N]``."""
+        return (self.rows.sum() - 2 * self.rows + self.squares).clamp(min=0)
 
     @property
     def leave_one_out(self) -> Tensor:
         """Cosine of each with the sum of all others, shape ``[N]``."""
-        squares, rows = self.gram.diagonal(), self.gram.sum(1)
-        others = (self.gram.sum() - 2 * rows + squares).clamp(min=0).sqrt()
+        others = self.rest_squares.sqrt()
         # below the rounding of the sum, the others cancel: there is no direction to compare with
         noise = torch.finfo(self.gram.dtype).eps ** 0.5 * self.norms.sum()
         others = torch.where(others > noise, others, 0.0)
-        return _ratio(rows - squares, self.norms * others).clamp(-1, 1)
+        return _ratio(self.rows - self.squares, self.norms * others).clamp(-1, 1)
+
+    @property
+    def rest_agreement(self) -> Tensor:
+        """:attr:`agreement` of all others, for each, shape ``[N]``."""
+        return _ratio(self.rest_squares, self.squares.sum() - self.squares)
 
     @property
     def cancellation(self) -> float:
@@ -66,8 +90,8 @@ class GramFacts:
     @property
     def agreement(self) -> float:
         """``|sum|^2 / sum of squares``: 1 for independent vectors, N for equal ones."""
-        squares = float(self.gram.diagonal().sum())
-        return float(self.gram.sum()) / squares if squares else float("nan")
+        squares = float(self.squares.sum())
+        return self.total_norm**2 / squares if squares else float("nan")
 
     @property
     def effective_rank(self) -> float:
@@ -77,7 +101,7 @@ class GramFacts:
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    return torch.where(below > 0, above / below.where(below > 0, torch.ones_like(below)), torch.nan)
+    return torch.where(below > 0, above / below, torch.nan)
 
 
 def within_label_cosine(cosines: Tensor, labels: Tensor) -> Tensor:

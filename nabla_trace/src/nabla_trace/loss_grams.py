@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from .loss_products import weight_products
 
 __all__ = ["gram_of", "grams_at", "leaves_of", "shared_rows"]
 
@@ -57,13 +60,18 @@ def grams_at(
         return found
     place = torch.tensor(live, dtype=torch.long)
     value, rows = _seeds([losses[index] for index in live], shared)
-    for names in _halves(parameters, len(live)):
-        leaves = [parameters[name] for name in names]
-        grads = list(_batched(value, leaves, rows))
-        for name in names:
+    products = weight_products(value, parameters, len(live))
+    others = {name: leaf for name, leaf in parameters.items() if name not in products}
+    for names in _halves(others, len(live)):
+        wanted = [product.edge for product in products.values()]
+        wanted += [get_gradient_edge(others[name]) for name in names]
+        grads = list(_batched(value, wanted, rows))
+        for name in [*products, *names]:
             grad = grads.pop(0)
             if grad is not None:
-                found[name][place[:, None], place[None, :]] = gram_of(grad)
+                gram = products[name].gram(grad) if name in products else gram_of(grad)
+                found[name][place[:, None], place[None, :]] = gram
+        products = {}
     return found
 
 
@@ -106,19 +114,25 @@ def _halves(parameters: Mapping[str, Tensor], losses: int) -> list[list[str]]:
     return [names]
 
 
-def _batched(value: Tensor, leaves: list[Tensor], rows: Tensor) -> tuple[Tensor | None, ...]:
+def _batched(
+    value: Tensor, wanted: Sequence[GradientEdge], rows: Tensor
+) -> tuple[Tensor | None, ...]:
+    if not wanted:
+        return ()
     try:
         return torch.autograd.grad(
-            value, leaves, rows, retain_graph=True, allow_unused=True, is_grads_batched=True
+            value, wanted, rows, retain_graph=True, allow_unused=True, is_grads_batched=True
         )
     except RuntimeError:  # an operator without a batching rule
         singles = [
-            torch.autograd.grad(value, leaves, row, retain_graph=True, allow_unused=True)
+            torch.autograd.grad(value, wanted, row, retain_graph=True, allow_unused=True)
             for row in rows
         ]
-    return tuple(
-        None
-        if all(part is None for part in parts)
-        else torch.stack([torch.zeros_like(leaf) if p is None else p for p in parts])
-        for leaf, parts in zip(leaves, zip(*singles, strict=True), strict=True)
-    )
+    return tuple(_stacked(parts) for parts in zip(*singles, strict=True))
+
+
+def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = next((part for part in parts if part is not None), None)
+    if known is None:
+        return None
+    return torch.stack([torch.zeros_like(known) if part is None else part for part in parts])

@@ -69,14 +69,14 @@ class NoiseEstimator:
         if samples < 3:
             return
         wide = gram.double().cpu()
-        diagonal, rows, whole = wide.diagonal(), wide.sum(1), wide.sum()
-        trace, square = _unbiased(diagonal.sum(), whole, samples)
-        without = _unbiased(diagonal.sum() - diagonal, whole - 2 * rows + diagonal, samples - 1)
-        spread = torch.stack(without)
-        spread = spread - spread.mean(1, keepdim=True)
+        diagonal, rows = wide.diagonal(), wide.sum(1)
+        sums = torch.stack([diagonal.sum(), rows.sum()])
+        trace, square = (_unbiased(samples) @ sums).tolist()
+        changes = torch.stack([-diagonal, torch.add(diagonal, rows, alpha=-2)])
+        spread = _unbiased(samples - 1) @ (changes - changes.mean(1, keepdim=True))
         self._errors += (samples - 1) / samples * (spread @ spread.T)
-        self._trace += float(trace)
-        self._square += float(square)
+        self._trace += trace
+        self._square += square
         self._batches += 1
         self._samples += samples
 
@@ -100,17 +100,11 @@ class NoiseEstimator:
         return max(0.0, (b - math.sqrt(root)) / a), (b + math.sqrt(root)) / a
 
 
-def _unbiased(squares: Tensor, whole: Tensor, samples: int) -> tuple[Tensor, Tensor]:
-    """Return estimates of ``tr(S)`` and ``|G|^2``.
-
-    Args:
-        squares: sum of the squared lengths.
-        whole: squared length of the sum.
-        samples: number of samples.
-    """
-    mean_square, batch_square = squares / samples, whole / samples**2
-    trace = (mean_square - batch_square) * samples / (samples - 1)
-    return trace, (samples * batch_square - mean_square) / (samples - 1)
+def _unbiased(samples: int) -> Tensor:
+    """Return the matrix ``[2, 2]`` that makes estimates of ``tr(S)`` and ``|G|^2`` from the sum of
+    the squared lengths and the squared length of the sum of so many gradients."""
+    one, pair = 1 / (samples - 1), 1 / (samples * (samples - 1))
+    return torch.tensor([[one, -pair], [-pair, pair]], dtype=torch.float64)
 
 
 def noise_issues(scale: NoiseScale | None) -> Iterator[Issue]:

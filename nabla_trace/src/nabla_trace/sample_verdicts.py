@@ -31,6 +31,9 @@ _LONE = 0.05
 _AGREE = 0.1
 _SIGMA = 1.4826  # of a median deviation in a normal distribution
 _RARE = 3.0
+_TOGETHER = 4.0
+"""Times the squared length that independent gradients have together: from here on the others have a
+direction that one can be against."""
 
 
 def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
@@ -40,12 +43,15 @@ def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
         norms: shape ``[N]``.
         options: limits.
     """
-    total, median = float(norms.sum()), float(norms.median())
+    total = float(norms.sum())
     if len(norms) < _FEWEST or not total > 0:
         return
-    sample = int(norms.argmax())
-    share, ratio = float(norms[sample]) / total, float(norms[sample]) / max(median, 1e-300)
-    if share > _HALF and ratio > options.sample_share:
+    highest, place = norms.max(0)
+    share = float(highest) / total
+    if not share > _HALF:
+        return
+    sample, ratio = int(place), float(highest) / max(float(norms.median()), 1e-300)
+    if ratio > options.sample_share:
         yield SAMPLE_DOMINANT.issue(
             f"Sample {sample} supplies {share:.0%} of the gradient length of {len(norms)} samples, "
             f"limit {_HALF:.0%}.",
@@ -55,31 +61,35 @@ def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
         )
 
 
-def pair_issues(gram: Tensor, options: TraceOptions) -> Iterator[Issue]:
+def pair_issues(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
     """Yield opposing samples, duplicates and cancellation.
 
     Args:
-        gram: shape ``[N, N]``, exact.
+        facts: of an exact Gram.
         options: limits.
     """
-    facts = GramFacts(gram)
-    if len(gram) < _FEWEST or not float(facts.norms.sum()) > 0:
+    if len(facts.gram) < _FEWEST or not float(facts.norms.sum()) > 0:
         return
     yield from _opposing(facts, options)
     yield from _duplicates(facts, options)
     agreement = facts.agreement
     if agreement < _LONE and facts.cancellation > 0:
         yield BATCH_CANCELLATION.issue(
-            f"The squared length of the sum of {len(gram)} gradients is {agreement:.2g} of the sum "
-            f"of their squared lengths, limit {_LONE}; independent samples give 1.",
+            f"The squared length of the sum of {len(facts.gram)} gradients is {agreement:.2g} of "
+            f"the sum of their squared lengths, limit {_LONE}; independent samples give 1.",
             agreement=Quantity(value=agreement, limit=_LONE),
             cancellation=facts.cancellation,
         )
 
 
 def _opposing(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
-    leave, norms = facts.leave_one_out, facts.norms
-    found = (leave < options.opposing_cosine) & (norms >= 2 * norms.mean())
+    norms = facts.norms
+    found = norms >= 2 * norms.mean()
+    if not bool(found.any()):
+        return
+    leave, rest = facts.leave_one_out, facts.rest_agreement
+    # near a minimum the sum of all is zero and every sample is against the sum of the others
+    found &= (leave < options.opposing_cosine) & (rest > _TOGETHER)
     samples = [int(i) for i in found.nonzero().flatten()]
     if not samples or len(samples) > len(norms) // 4:
         return  # when many oppose, the batch has no common direction: cancellation, not outliers
@@ -90,15 +100,18 @@ def _opposing(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
         f"{len(norms) - 1} gradients, limit {options.opposing_cosine:.2f}{others}.",
         where=Location(sample=worst),
         leave_one_out=Quantity(value=float(leave[worst]), limit=options.opposing_cosine),
+        rest_agreement=Quantity(value=float(rest[worst]), limit=_TOGETHER),
         samples=_listed(samples),
     )
 
 
 def _duplicates(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
-    squares = facts.gram.diagonal()
-    larger = torch.maximum(squares[:, None], squares[None, :])
-    distance = squares[:, None] + squares[None, :] - 2 * facts.gram
-    equal = (facts.cosines >= options.duplicate_cosine) & (distance <= _EQUAL * larger)
+    squares = facts.squares
+    distance = torch.add(squares[:, None], facts.gram, alpha=-2).add_(squares)
+    near = distance <= _EQUAL * squares[:, None]
+    if int(near.sum()) <= len(squares):
+        return  # each is near itself only
+    equal = (near | near.T) & (facts.cosines >= options.duplicate_cosine)
     pairs = equal.triu(1).nonzero()
     if not len(pairs):
         return
@@ -114,28 +127,30 @@ def _duplicates(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
 
 
 def label_suspects(
-    gram: Tensor, labels: Tensor, losses: Tensor | None, options: TraceOptions
+    facts: GramFacts, labels: Tensor, losses: Tensor | None, options: TraceOptions
 ) -> Iterator[Issue]:
     """Yield the samples whose gradient disagrees with their label.
 
     Args:
-        gram: shape ``[N, N]``.
+        facts: of an exact Gram.
         labels: integers, shape ``[N]``.
         losses: shape ``[N]``, if known; a suspect has an unusual loss too.
         options: limits.
     """
-    facts = GramFacts(gram)
-    agreement, norms = within_label_cosine(facts.cosines, labels), facts.norms
-    counts = (labels[:, None] == labels[None, :]).sum(1)
+    norms = facts.norms
+    found = norms > options.label_norm * norms.median()
+    if losses is not None:
+        found &= (losses > losses.median()).to(found.device)
+    if not bool(found.any()):
+        return
+    agreement = within_label_cosine(facts.cosines, labels)
     usual = float(agreement.nanmedian())
     if not usual > _AGREE:
         return  # samples of one label do not agree: there is nothing to deviate from
     spread = _SIGMA * float((agreement - usual).abs().nanmedian())
     bound = min(options.label_agreement * usual, usual - _RARE * spread)
-    found = (agreement < bound) & (counts >= 3)
-    found &= norms > options.label_norm * float(norms.median())
-    if losses is not None:
-        found &= (losses > losses.median()).to(found.device)
+    counts = (labels[:, None] == labels[None, :]).sum(1)
+    found &= (agreement < bound) & (counts >= 3)
     samples = sorted((int(i) for i in found.nonzero().flatten()), key=lambda i: float(agreement[i]))
     if not samples or len(samples) > len(labels) // 4:
         return

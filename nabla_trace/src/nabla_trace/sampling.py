@@ -16,6 +16,7 @@ from .delivery import deliver, trace_options
 from .ghost.bank import BankOptions, Measure
 from .ghost.forward_pass import Subject
 from .ghost.study import Study, StudyResult
+from .gram_facts import GramFacts
 from .projections import project
 from .rules import honesty
 from .rules import samples as sample_rules
@@ -78,7 +79,7 @@ def samples(
     taken = read_batch(model, loss_fn, batch)
     subject = Subject(model=model, parameters=parameters)
     if method == "jvp":
-        return _finished(project(subject, taken, loss_fn), ())
+        return project(subject, taken, loss_fn)
     method = "exact" if method == "auto" else method
     study = Study(subject, taken, loss_fn, _bank_options(method, options)).run()
     return _judged(study, method, taken)
@@ -137,37 +138,31 @@ def _bank_options(method: str, options: SampleOptions) -> BankOptions:
 
 def _judged(study: StudyResult, method: Method, batch: Batch) -> SamplesResult:
     pairs = method != "norms"
-    total = study.total
-    result = SamplesResult(
+    total, labels = study.total, _labels(batch)
+    facts = GramFacts(total) if total is not None and pairs else None
+    options, found = trace_options(), list(honesty_issues(study))
+    if total is not None:
+        norms = total.clamp(min=0).sqrt() if facts is None else facts.norms
+        found += norm_issues(norms, options)
+    if facts is not None and method == "exact":
+        found += pair_issues(facts, options)
+        if labels is not None:
+            losses, labels_there = study.losses, labels.to(facts.gram.device)
+            found += label_suspects(facts, labels_there, losses, options)
+    return SamplesResult(
         samples=study.samples,
         method=method,
         gram=total if pairs else None,
-        squares=total if total is None or not pairs else total.diagonal(),
+        squares=total if facts is None else facts.gram.diagonal(),
         layers=study.layers,
         coverage=study.coverage,
         missing=study.missing,
-        labels=_labels(batch),
+        labels=labels,
         losses=study.losses,
         batch_norm=study.batch_square**0.5,
         reduction=study.reduction,
+        issues=deliver(found, (*sample_rules.RULES, *honesty.RULES)),
     )
-    options, found = trace_options(), list(honesty_issues(study))
-    if total is not None:
-        found += norm_issues(result.norms, options)
-    if total is not None and method == "exact":
-        found += pair_issues(total, options)
-        if result.labels is not None:
-            losses = None if study.losses is None else study.losses.to(total.device)
-            found += label_suspects(total, result.labels.to(total.device), losses, options)
-    return _finished(result, tuple(deliver(found, (*sample_rules.RULES, *honesty.RULES))))
-
-
-def _finished(result: SamplesResult, issues: tuple[object, ...]) -> SamplesResult:
-    from dataclasses import replace
-
-    from nabla_core.issue import Issue
-
-    return replace(result, issues=tuple(issue for issue in issues if isinstance(issue, Issue)))
 
 
 def _labels(batch: Batch) -> Tensor | None:

@@ -23,6 +23,11 @@ EARLY_STEPS = (0, 1, 2, 3, 5)
 """Steps that are looked at besides every n-th: what goes wrong first goes wrong here."""
 
 _FEWEST = 5
+_SOON_GONE = 1.0
+"""Rise in first losses up to which it does not matter if the loss is below its start again."""
+
+_BLOWN_UP = 10.0
+"""Rise in first losses from which one step is enough to tell."""
 
 
 def step_issues(
@@ -36,17 +41,14 @@ def step_issues(
         options: limits.
     """
     yield from _direction(own)
-    if len(following) < _FEWEST:
+    if not following:
         return
     jump = _early_jump(following)
-    if jump is not None and jump[0] > options.early_jump:
-        yield STEP_EARLY_JUMP.issue(
-            f"Step {jump[1]} raised the loss of the next batch by {jump[0]:.0%} of the first loss, "
-            f"limit {options.early_jump:.0%}.",
-            step=jump[1],
-            phase="optimizer",
-            jump=Quantity(value=jump[0], limit=options.early_jump),
-        )
+    sure = len(following) >= _FEWEST or (jump is not None and jump[0] > _BLOWN_UP)
+    if jump is not None and sure and jump[0] > options.early_jump:
+        yield _jumped(*jump, limit=options.early_jump)
+        return
+    if len(following) < _FEWEST:
         return
     alpha, last = alpha_of_means(following), following[-1].step
     if alpha >= options.noise_alpha:
@@ -92,10 +94,22 @@ def _direction(own: Sequence[OwnBatchProbe]) -> Iterator[Issue]:
     )
 
 
+def _jumped(jump: float, step: int, *, limit: float) -> Issue:
+    by = f"by {jump:.0%} of the first loss" if math.isfinite(jump) else "beyond all numbers"
+    return STEP_EARLY_JUMP.issue(
+        f"Step {step} raised the loss of the next batch {by}, limit {limit:.0%}.",
+        step=step,
+        phase="optimizer",
+        jump=Quantity(value=jump, limit=limit),
+    )
+
+
 def _early_jump(following: Sequence[NextBatchProbe]) -> tuple[float, int] | None:
-    """Return the largest rise in the first steps, as a share of the first loss, and its step."""
+    """Return the largest rise in the first steps, as a share of the first loss, and its step;
+    ``None`` for one that is over."""
     first = following[0].before
-    early = [probe for probe in following if probe.step <= EARLY_STEPS[-1]]
+    # a loss that was no number before the step is none of the step's doing
+    early = [p for p in following if p.step <= EARLY_STEPS[-1] and math.isfinite(p.before)]
     if not early or not math.isfinite(first) or first <= 0:
         return None
 
@@ -104,4 +118,7 @@ def _early_jump(following: Sequence[NextBatchProbe]) -> tuple[float, int] | None
         return change if math.isfinite(change) else math.inf
 
     worst = max(early, key=rise)
+    latest = early[-1]
+    if rise(worst) <= _SOON_GONE and worst.step < latest.step and latest.before < first:
+        return None  # made up for within the first steps
     return rise(worst), worst.step

@@ -235,13 +235,12 @@ class FunctionWatch(TorchFunctionMode):
         given: tuple[tuple[object, ...], dict[str, object]],
         places: tuple[dict[Path, Origin], frozenset[Path]],
     ) -> object:
-        args, kwargs = given
-        tracked = places[0]
+        args, kwargs = run_args, run_kwargs = given
         known = self._receiver.knows(name, func)
         aliases: dict[Path, Tensor] = {}
         if not known:  # paths through the arguments of this call only, not through earlier ones
-            aliases = {path: o.tensor.view_as(o.tensor) for path, o in tracked.items()}
-        run_args, run_kwargs = replaced(args, kwargs, lambda path, t: aliases.get(path, t))
+            aliases = {path: o.tensor.view_as(o.tensor) for path, o in places[0].items()}
+            run_args, run_kwargs = replaced(args, kwargs, lambda path, t: aliases.get(path, t))
         before = None if known else rng_fingerprint()
         call = self._record(func, name, given, places)
         out = self._unwatched(func, run_args, run_kwargs)

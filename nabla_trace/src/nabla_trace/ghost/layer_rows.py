@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch import Tensor
 from .call import Call, Function, Origin
 from .contribution import Contribution, LayerRule, common_dtype, rows_of, sum_to
 from .conv_rows import CONVOLUTIONS
-from .sources import DenseRows, OuterRows, TokenRows
+from .sources import DenseRows, OuterRows, Products, TokenRows
 
 __all__ = ["LAYER_RULES"]
 
@@ -67,10 +68,16 @@ def addmm(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | Non
 def _linear(
     weight: Origin | None, bias: Origin | None, rows: OuterRows, grad: Tensor
 ) -> Iterator[Contribution]:
+    products = None
+    if weight is not None and bias is not None and grad.shape[1] == 1 and rows.left is grad:
+        products = Products(grad[:, 0])
+        rows = replace(rows, products=products)
     if weight is not None:
         yield Contribution(weight, rows)
     if bias is not None:
-        yield Contribution(bias, DenseRows(grad.sum(1)))
+        yield Contribution(
+            bias, DenseRows(grad.sum(1) if products is None else grad[:, 0], products)
+        )
 
 
 def embedding(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["DenseRows", "OuterRows", "RowSource", "TokenRows", "blockwise"]
+__all__ = ["DenseRows", "OuterRows", "Products", "RowSource", "TokenRows", "blockwise"]
 
 
 class RowSource(Protocol):
@@ -35,11 +35,31 @@ class RowSource(Protocol):
         """The Gram ``[N, N]`` (or squared norms ``[N]``) without rows, where that is cheaper."""
 
 
+class Products:
+    """Inner products ``[N, N]`` of some rows ``[N, P]``, made once for all that ask for them."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows = rows
+        self._made: Tensor | None = None
+
+    def gram(self) -> Tensor:
+        """Return them; not to be written to."""
+        if self._made is None:
+            self._made = self._rows @ self._rows.T
+        return self._made
+
+
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Rows that are small enough to be kept: shape ``[N, *parameter]``."""
+    """Rows that are small enough to be kept.
+
+    Attributes:
+        rows: shape ``[N, *parameter]``.
+        products: of the same rows, where others need them, too.
+    """
 
     rows: Tensor
+    products: Products | None = None
 
     @property
     def samples(self) -> int:
@@ -60,6 +80,8 @@ class DenseRows:
         """See :class:`RowSource`."""
         if not pairs:
             return None
+        if self.products is not None:
+            return self.products.gram()
         rows = self.rows.reshape(self.samples, -1)
         return rows @ rows.T
 
@@ -71,12 +93,14 @@ class OuterRows:
     Attributes:
         left: shape ``[N, T, P]``; ``P`` is the first axis of the matrix.
         right: shape ``[N, T, Q]``.
+        products: of ``left`` with ``T = 1``, where others need them, too.
 
     Source: ghost norms, Li et al. 2021 (arXiv 2110.05679), generalised to pairs of samples.
     """
 
     left: Tensor
     right: Tensor
+    products: Products | None = None
 
     @property
     def samples(self) -> int:
@@ -109,7 +133,8 @@ class OuterRows:
     def _single(self, pairs: bool) -> Tensor:
         left, right = self.left[:, 0], self.right[:, 0]
         if pairs:
-            return (left @ left.T).mul_(right @ right.T)
+            others = right @ right.T
+            return others.mul_(left @ left.T if self.products is None else self.products.gram())
         return left.square().sum(1) * right.square().sum(1)
 
     def _norms(self, budget: int) -> Tensor:

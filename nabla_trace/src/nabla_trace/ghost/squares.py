@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from .tolerance import square_of
+from ..host_reads import on_host
+from .tolerance import norm_of
 
 __all__ = ["squares_by_autograd"]
+
+_SMALL = 4096
+"""Gradients of fewer elements are not worth a placeholder."""
 
 
 def squares_by_autograd(
@@ -32,14 +36,16 @@ def squares_by_autograd(
     Returns:
         Name → squared norm, for each parameter that was reached.
     """
-    squares: dict[str, float] = {}
+    norms: dict[str, Tensor] = {}
 
     def measure(name: str) -> Callable[[Tensor], Tensor | None]:
         def hook(grad: Tensor) -> Tensor | None:
             if inner():
                 return None
-            squares[name] = square_of(grad.detach())
-            return None if grad.is_sparse else grad.new_zeros(()).expand_as(grad)
+            norms[name] = norm_of(grad.detach())
+            if grad.is_sparse or grad.numel() < _SMALL:
+                return None
+            return grad.new_zeros(()).expand_as(grad)
 
         return hook
 
@@ -58,4 +64,4 @@ def squares_by_autograd(
     finally:
         for handle in handles:
             handle.remove()
-    return squares
+    return {name: norm**2 for name, norm in zip(norms, on_host(list(norms.values())), strict=True)}

@@ -82,7 +82,7 @@ class GradientTap:
     # ------------------------------------------------------------------ private
     def _hooks(self, name: str) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
         def arrives(grad: Tensor) -> None:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), torch.no_grad():
                 direction = self._direction.get(name)
                 product = None if direction is None else inner_product(grad, direction)
                 self._latest[name] = _norm(grad), product

@@ -98,7 +98,7 @@ class SignalLadder:
             first = output[0] if isinstance(output, tuple) and output else output
             if name in self._forward or not isinstance(first, Tensor):
                 return
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), torch.no_grad():
                 # even to ask for an attribute is a call that another mode would look at
                 if first.grad_fn is None or first.dim() < 2 or not first.is_floating_point():
                     return
@@ -109,7 +109,7 @@ class SignalLadder:
 
     def _grad_hook(self, name: str) -> GradHook:
         def hook(grad: Tensor) -> None:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), torch.no_grad():
                 self._backward[name] = _lengths(grad.flatten(1)).mean()
 
         return hook

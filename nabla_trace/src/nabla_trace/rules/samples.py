@@ -37,7 +37,8 @@ SAMPLE_OPPOSING = Rule(
     rationale="Learning it unlearns the rest.",
     fix="Look at the sample and its label.",
     limits="Leave-one-out cosine: the batch mean without the sample itself. Only samples of twice "
-    "the average gradient length are named, and none when a quarter of the batch opposes.",
+    "the average gradient length are named, none when a quarter of the batch opposes, and none "
+    "where the others have no common direction: near a minimum every sample is against their sum.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(

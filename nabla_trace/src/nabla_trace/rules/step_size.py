@@ -54,7 +54,8 @@ STEP_EARLY_JUMP = Rule(
     " value.",
     rationale="The start of the run is thrown far away, and some units never come back.",
     fix="Use a warm-up or a lower learning rate.",
-    limits="The first six steps only; very noisy batches can jump by themselves.",
+    limits="The first six steps only; very noisy batches can jump by themselves. Silent about a "
+    "rise of up to the first loss that is made up for within these steps.",
     severity=Severity.MEDIUM,
     since="0.1",
     example=Example(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Accumulating"]
+__all__ = ["Accumulating", "moves_numbers"]
 
 _MOVES = frozenset(
     {
@@ -173,6 +173,11 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(result, (list, tuple)):
             return type(result)(self._narrowed(part) for part in result)
         return result
+
+
+def moves_numbers(func: OpOverload) -> bool:
+    """Whether an operation moves numbers and computes none."""
+    return _kind(func) in (_Kind.VIEW, _Kind.MOVE)
 
 
 def _writes(func: OpOverload) -> bool:

@@ -16,7 +16,7 @@ from nabla_core.session import Session, SessionOptions
 
 from .alone import Cast
 from .calls import calls_replaced
-from .deviation import top
+from .exact import top
 from .joining import Gathered, joined
 from .judging import judge
 from .measuring import Casts, FrameResult, Limits, measure

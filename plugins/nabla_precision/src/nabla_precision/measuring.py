@@ -18,14 +18,19 @@ from .deviation import (
     is_sparse_error,
     loss_scale_error,
     output_deviation,
-    top,
 )
+from .exact import Exact, top
+from .overflowing import overflows_inside
 from .result import Measurement
 from .truth import Truth, spoilt
 
 __all__ = ["Casts", "FrameResult", "Limits", "measure"]
 
 _SMALLER = 2.0**-10
+_LARGER = 2.0**12
+_NARROW_RANGE = 1e-30
+"""Smallest normal number above which small gradients depend on the loss scale."""
+
 _NOTHING = 1e-13
 
 
@@ -107,13 +112,14 @@ def _candidate(truth: Truth, casts: Casts, name: str, limit: float) -> tuple[Mea
     frame, cast = truth.frame, casts.candidates[name]
     base = _range(truth, casts, name, limit)
     try:
-        outputs, tops, exact_grads = truth.outputs, truth.output_tops, None
-        if spoilt(frame, truth.given_tops, cast.dtype):
+        outputs, exact_grads = truth.outputs, None
+        if spoilt(truth.given, cast.dtype):
             outputs, exact_grads = truth.through(cast.dtype)
-            tops = [top(tensor) for tensor in outputs]
         alone = run_alone(frame, cast, truth.cotangents)
-        deviation = output_deviation(alone.outputs, outputs, tops, cast.dtype)
+        deviation = output_deviation(alone.outputs, outputs, cast.dtype)
         deviation = _without_jumps(truth, cast, alone, deviation, limit)
+        if deviation.error > limit and not deviation.overflows:
+            deviation = replace(deviation, overflows=overflows_inside(frame, cast))
         errors = _gradient_errors(truth, cast, alone, exact_grads, limit)
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else ""
@@ -124,15 +130,15 @@ def _candidate(truth: Truth, casts: Casts, name: str, limit: float) -> tuple[Mea
 
 def _range(truth: Truth, casts: Casts, name: str, limit: float) -> Measurement:
     dtype = casts.candidates[name].dtype
-    grads, tops = truth.grads, truth.grad_tops
-    if _is_noise(tops, dtype, casts.loss_scales.get(name)):
-        grads, tops = [], []
+    grads = truth.grads
+    if _is_noise(grads, dtype, casts.loss_scales.get(name)):
+        grads = []
     return Measurement(
         limit=limit,
         eps=float(torch.finfo(dtype).eps),
-        output=headroom(truth.returned, truth.returned_tops, dtype),
-        gradient=headroom(grads, tops, dtype) if casts.loss_scales else None,
-        lost_gradient=_lost(grads, tops, dtype, casts.loss_scales.get(name)),
+        output=headroom(truth.returned, dtype),
+        gradient=headroom(grads, dtype) if casts.loss_scales else None,
+        lost_gradient=_lost(grads, dtype, casts.loss_scales.get(name)),
     )
 
 
@@ -153,17 +159,22 @@ def _gradient_errors(
     truth: Truth,
     cast: Cast,
     alone: Alone,
-    exact: Sequence[Tensor | None] | None,
+    exact: Sequence[Exact | None] | None,
     limit: float,
 ) -> list[float]:
     """Return the error of each gradient; its natural size is only asked for where it matters."""
     right = truth.exact_grads(alone.leaves) if exact is None else exact
     grads, scale = alone.grads, 1.0
-    if any(g is not None and not math.isfinite(top(g)) for g in grads):
-        scale = _SMALLER  # room for the sums of this one
-        smaller = {position: c * scale for position, c in truth.cotangents.items()}
-        grads = run_alone(truth.frame, cast, smaller).grads
     errors = _errors(grads, right, [0.0] * len(grads), cast.dtype, scale)
+    if not _too_large(errors, limit) and _all_finite(grads, errors):
+        return errors
+    other = _other_scale(cast.dtype, is_finite=_all_finite(grads, errors))
+    if other != 1.0:
+        scaled = {position: c * other for position, c in truth.cotangents.items()}
+        again = run_alone(truth.frame, cast, scaled).grads
+        errors_again = _errors(again, right, [0.0] * len(again), cast.dtype, other)
+        if other < 1.0 or _worst(errors_again) < _worst(errors):
+            grads, scale, errors = again, other, errors_again
     if not _too_large(errors, limit):
         return errors
     errors = _errors(grads, right, truth.natural, cast.dtype, scale)
@@ -174,6 +185,24 @@ def _gradient_errors(
     return [
         min(pair) if pair[1] == pair[1] else pair[0] for pair in zip(errors, jumped, strict=True)
     ]
+
+
+def _all_finite(grads: Sequence[Tensor | None], errors: Sequence[float]) -> bool:
+    if all(map(math.isfinite, errors)):
+        return True  # an infinity is an infinite error
+    return all(grad is None or math.isfinite(top(grad)) for grad in grads)
+
+
+def _other_scale(dtype: torch.dtype, *, is_finite: bool) -> float:
+    """Return another loss scale that may suit a call: smaller where its sums overflow, larger where
+    one of its gradients is so much smaller than the others that it loses digits."""
+    if not is_finite:
+        return _SMALLER
+    return _LARGER if torch.finfo(dtype).tiny > _NARROW_RANGE else 1.0
+
+
+def _worst(errors: Sequence[float]) -> float:
+    return max((error for error in errors if not math.isnan(error)), default=0.0)
 
 
 def _too_large(errors: Sequence[float], limit: float) -> bool:
@@ -189,39 +218,38 @@ def _without_jumps(
     if not is_sparse_error(alone.outputs, truth.outputs, cast.dtype, limit):
         return deviation
     outputs, _ = truth.through(cast.dtype)
-    there = output_deviation(alone.outputs, outputs, [top(one) for one in outputs], cast.dtype)
+    there = output_deviation(alone.outputs, outputs, cast.dtype)
     return there if there.error <= limit else deviation
 
 
 def _errors(
     grads: Sequence[Tensor | None],
-    right: Sequence[Tensor | None],
+    right: Sequence[Exact | None],
     natural: Sequence[float],
     dtype: torch.dtype,
     scale: float,
 ) -> list[float]:
     rows = zip(grads, right, natural, strict=True)
     return [
-        gradient_error(
-            grad, exact if exact is None or scale == 1.0 else exact * scale, size * scale, dtype
-        )
+        gradient_error(grad, _scaled(exact, scale), size * scale, dtype)
         for grad, exact, size in rows
     ]
 
 
-def _is_noise(tops: Sequence[float], dtype: torch.dtype, scale: float | None) -> bool:
+def _scaled(exact: Exact | None, scale: float) -> Exact | None:
+    return exact if exact is None or scale == 1.0 else Exact(exact.tensor * scale)
+
+
+def _is_noise(grads: Sequence[Exact], dtype: torch.dtype, scale: float | None) -> bool:
     """Whether gradients are zero up to the rounding of the reference itself."""
     if scale is None:
         return False
-    return max(tops, default=0.0) * scale < _NOTHING * float(torch.finfo(dtype).max)
+    highest = max((one.highest for one in grads), default=0.0)
+    return highest * scale < _NOTHING * float(torch.finfo(dtype).max)
 
 
-def _lost(
-    grads: Sequence[Tensor], tops: Sequence[float], dtype: torch.dtype, scale: float | None
-) -> float:
-    if scale is None or not grads:
-        return math.nan
-    return loss_scale_error(grads, tops, dtype, scale)
+def _lost(grads: Sequence[Exact], dtype: torch.dtype, scale: float | None) -> float:
+    return math.nan if scale is None or not grads else loss_scale_error(grads, dtype, scale)
 
 
 def _largest(errors: Sequence[float], are_weights: Sequence[bool], *, wanted: bool) -> float:

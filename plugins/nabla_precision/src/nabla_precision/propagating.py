@@ -12,7 +12,7 @@ from torch.nn import Module
 from .accumulating import Accumulating
 from .alone import Cast, call_with
 from .calls import Frame, Original, replaced_call
-from .deviation import norm
+from .exact import norm
 from .reference import Batch
 from .restoring import set_device_states
 from .tree import mapped, tensors_in

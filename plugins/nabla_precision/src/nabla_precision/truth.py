@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .alone import Alone, Cast, Leaf, run_alone
 from .calls import Frame
-from .deviation import top
+from .exact import Exact, top
 from .tree import tensors_in
 
 __all__ = ["Truth", "spoilt"]
@@ -28,12 +28,9 @@ class Truth:
     Attributes:
         frame: the call.
         outputs: what its own code computed.
-        output_tops: largest absolute value of each of them.
         returned: what it returned.
-        returned_tops: largest absolute value of each of them.
-        given_tops: the same of what it was given, by its caller and by other modules.
+        given: what it was given, by its caller and by other modules.
         grads: gradients of what it returned.
-        grad_tops: largest absolute value of each of them.
         cotangents: gradients of its outputs, all multiplied by one power of two, so that only their
             digits are judged.
 
@@ -52,29 +49,25 @@ class Truth:
         parameter_grads: Mapping[int, Tensor],
     ) -> None:
         self.frame = frame
-        self.outputs = frame.results
-        self.output_tops = [top(tensor) for tensor in self.outputs]
-        self.returned = tensors_in(frame.output)
-        self.returned_tops = self.output_tops[len(self.outputs) - len(self.returned) :]
+        self.outputs = [Exact(tensor) for tensor in frame.results]
+        self.returned = self.outputs[len(self.outputs) - len(tensors_in(frame.output)) :]
         answers = [tensor for child in frame.children for tensor in tensors_in(child.output)]
-        self.given = [*tensors_in(frame.given), *answers]
-        self.given_tops = [top(tensor) for tensor in self.given]
-        self.grads = list(frame.grads.values())
-        self.grad_tops = [top(tensor) for tensor in self.grads]
+        self.given = [Exact(tensor) for tensor in (*tensors_in(frame.given), *answers)]
+        self.grads = [Exact(tensor) for tensor in frame.grads.values()]
         self._scale = _scale(frame.cotangents)
         self.cotangents = {p: c * self._scale for p, c in frame.cotangents.items() if self._scale}
         self._reference = reference
         self._control = control
         self._parameter_grads = parameter_grads
         self._exact: Alone | None = None
-        self._exact_grads: list[Tensor | None] | None = None
+        self._exact_grads: list[Exact | None] | None = None
         self._natural: Alone | None = None
 
-    def exact_grads(self, leaves: Sequence[Leaf]) -> Sequence[Tensor | None]:
+    def exact_grads(self, leaves: Sequence[Leaf]) -> Sequence[Exact | None]:
         """Return the exact gradient of each leaf in float32, scaled as the cotangents are."""
         if self._exact_grads is None:
             found = self._found_grads(leaves)
-            self._exact_grads = [None if grad is None else grad.float() for grad in found]
+            self._exact_grads = [None if grad is None else Exact(grad.float()) for grad in found]
         return self._exact_grads
 
     def _found_grads(self, leaves: Sequence[Leaf]) -> list[Tensor | None]:
@@ -89,11 +82,12 @@ class Truth:
         ]
         return [None if grad is None else grad * self._scale for grad in found]
 
-    def through(self, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor | None]]:
+    def through(self, dtype: torch.dtype) -> tuple[list[Exact], list[Exact | None]]:
         """Return outputs and gradients on what the call was given, rounded to ``dtype``."""
         rounding = Cast(self._reference.dtype, through=dtype)
         alone = _with_default(self._reference.dtype, self.frame, rounding, self.cotangents)
-        return alone.outputs, list(alone.grads)
+        grads = [None if grad is None else Exact(grad) for grad in alone.grads]
+        return [Exact(output) for output in alone.outputs], grads
 
     @property
     def natural(self) -> list[float]:
@@ -103,11 +97,12 @@ class Truth:
     def why_not_repeatable(self) -> str:
         """Run the call once more as in the reference; say why it cannot be judged alone."""
         try:
-            if not _same(self._again.outputs, self.outputs, _SAME):
+            outputs = [one.tensor for one in self.outputs]
+            if not _same(self._again.outputs, outputs, _SAME):
                 return "it does not return the same when it is run again"
             if self.frame.random is None:
                 return ""
-            if not _same(self._control_run.outputs, self.outputs, _DRAWS_DIFFER):
+            if not _same(self._control_run.outputs, outputs, _DRAWS_DIFFER):
                 return "it draws other random numbers in another dtype"
         except Exception as error:
             return f"run alone, it raises {type(error).__name__}: {error}"
@@ -128,16 +123,15 @@ class Truth:
         return self._natural
 
 
-def spoilt(frame: Frame, given_tops: Sequence[float], dtype: torch.dtype) -> bool:
-    """Whether the dtype cannot hold what the call is given: other modules answer for that."""
+def spoilt(given: Sequence[Exact], dtype: torch.dtype) -> bool:
+    """Whether the dtype cannot hold what a call is given: other modules answer for that."""
     limits = torch.finfo(dtype)
     if dtype is torch.float32:
         return False
-    answers = [tensor for child in frame.children for tensor in tensors_in(child.output)]
-    for tensor, highest in zip([*tensors_in(frame.given), *answers], given_tops, strict=True):
-        if highest > limits.max:
+    for one in given:
+        if one.highest > limits.max:
             return True
-        if 0.0 < highest < limits.tiny / limits.eps and _loses(tensor, dtype):
+        if 0.0 < one.highest < limits.tiny / limits.eps and _loses(one.tensor, dtype):
             return True
     return False
 
