@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from nabla_diagnose.checks.echoes import may_repeat
+from nabla_diagnose.checks.echoes import changes_may_repeat, may_repeat
 from nabla_diagnose.robust import autocorrelation, median, median_residuals
 
 
@@ -61,3 +61,20 @@ def test_a_loss_that_falls_is_passed_by(trend, noise):
     losses = [1.0 + trend * math.exp(-row / 60) + noise * rng.gauss(0.0, 1.0) for row in range(320)]
 
     assert not looks(losses)
+
+
+def test_changes_that_come_back_are_never_passed_by_and_noise_is():
+    rng = random.Random(5)
+    seen = 0
+    for _ in range(60):
+        raw = repeating(rng, rng.choice([160, 240, 320]))
+        losses = [sum(raw[max(0, row - 2) : row + 1]) / 3 for row in range(len(raw))]
+        periods = range(10, len(losses) // 3)
+        rests = median_residuals(losses, 50)
+        changes = [after - before for before, after in zip(rests, rests[1:], strict=False)]
+        if max(autocorrelation(changes, periods).values()) >= 0.6 and repeats(losses):
+            seen += 1
+            assert changes_may_repeat(losses, periods, 0.6)
+        noise = [math.exp(-row / 60) + rng.gauss(0, 0.05) for row in range(len(raw))]
+        assert not changes_may_repeat(noise, periods, 0.6)
+    assert seen > 20

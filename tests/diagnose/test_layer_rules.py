@@ -68,10 +68,14 @@ def test_a_dropout_that_drops_all_is_told_from_dead_units(judge_layers):
 
 
 # ---------------------------------------------------------------- RUN402
-@pytest.mark.parametrize(("share", "expected"), [(0.75, ["RUN402"]), (0.65, [])])
-def test_saturation_from_the_start_is_reported(judge_layers, share, expected):
+@pytest.mark.parametrize(
+    ("first", "share", "expected"),
+    [(0, 0.55, ["RUN402"]), (0, 0.45, []), (30, 0.75, ["RUN402"]), (30, 0.65, [])],
+)
+def test_saturation_from_the_start_is_reported(judge_layers, first, share, expected):
     def change(table, index):
-        table["saturated_fraction"]["inp_act"] = share
+        if index >= first:
+            table["saturated_fraction"]["inp_act"] = share
 
     assert judge_layers(change).rules == expected
 

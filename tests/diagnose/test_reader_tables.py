@@ -154,7 +154,7 @@ def test_a_run_that_is_not_read_to_its_end_is_skipped(written):
 
 
 def test_single_rows_of_the_first_epoch_are_runs_of_their_own(written):
-    path = written("epoch,loss\n0,1\n1,0.5\n2,0.4\n0,3\n0,3\n")
+    path = written("epoch,loss\n0,1\n1,0.5\n2,0.4\n0,3\n0,2\n")
 
     assert [len(list(run.records)) for run in read_runs(path)] == [3, 1, 1]
 

@@ -111,6 +111,8 @@ class Chart:
         options: what the user declared about the run.
     """
 
+    first_spread: float | None = None  # of the last layer's outputs, when first measured
+
     def __init__(self, options: DiagnoseOptions) -> None:
         self.options = options
         self.judged = options.loss != "custom"

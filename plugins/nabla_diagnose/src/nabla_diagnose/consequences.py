@@ -17,7 +17,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     cause: frozenset(text.split())
     for cause, text in {
         "RUN304": f"{_BLOWN_UP} RUN109 RUN201 RUN502",
-        "RUN201": f"{_BLOWN_UP} RUN109 RUN202 RUN206 RUN502",
+        "RUN201": f"{_BLOWN_UP} RUN109 RUN202 RUN206 RUN408 RUN502",
         "RUN204": f"{_BLOWN_UP} RUN109 RUN201 RUN203 RUN206 RUN502",
         "RUN109": f"{_BLOWN_UP} RUN201 RUN204 RUN502",
         "RUN503": "RUN103 RUN104 RUN105 RUN106 RUN107 RUN301 RUN502 RUN507",
@@ -41,8 +41,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 """Rule of a cause → the rules of what may follow from it."""
 
 _TOGETHER_ROWS = 15
-_OF_ALL_ROWS = frozenset({"RUN107", "RUN507"})
-"""These begin with the run by definition, so their onset says nothing."""
+_OF_ALL_ROWS = frozenset({"RUN107", "RUN108", "RUN507"})
+"""These begin with the run, or with its best evaluation, so their onset says nothing."""
 
 
 class Consequences:

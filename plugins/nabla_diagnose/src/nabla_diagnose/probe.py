@@ -66,7 +66,9 @@ class LayerProbe(Watch):
     def follow(self, model: Module, every: int) -> None:
         """Measure ``model``, in the long run in one of ``every`` steps."""
         self._every = every
-        trained = [(n, p) for n, p in model.named_parameters() if is_ordinary(p)]
+        trained = [  # Keras keeps the integer states of its generators as parameters
+            (n, p) for n, p in model.named_parameters() if is_ordinary(p) and p.is_floating_point()
+        ]
         self._parameters = [parameter for _, parameter in trained]
         self._layers = {
             name.rpartition(".")[0] or name: parameter

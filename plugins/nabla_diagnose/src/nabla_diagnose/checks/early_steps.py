@@ -13,6 +13,7 @@ from ..robust import median
 from ..rules.step_size import LOSS_SCALES_WITH_BATCH, UPDATE_TOO_LARGE
 from ..stretch import Stretch
 from .check import Check, Finding, verdict
+from .summed import is_summed
 
 __all__ = ["EarlyStepsCheck"]
 
@@ -23,7 +24,7 @@ _REPLACED = 1.0
 _EARLY_ROWS = 100
 _PATIENCE_ROWS = 25
 _RECOVERED = 0.75
-"""Share of the first rows' level at which a run has begun to learn all the same."""
+"""Share of the start at which a run has begun to learn all the same."""
 _NOISY = 0.1
 _NOISE_BLOCKS = 6
 
@@ -75,6 +76,8 @@ class EarlyStepsCheck(Check):
         """Report a run that makes steps of a tenth of its parameters and gains nothing."""
         if chart.block_count != _NOISE_BLOCKS or "RUN201" in chart.found or not chart.judged:
             return ()
+        if is_summed(chart) and self._was_thrown_up(chart):
+            return (self._summed(chart),)
         if len(chart.updates) < 40 or chart.shrinking or chart.first[0] <= 0.0:
             return ()
         per_step = median(chart.updates)
@@ -100,10 +103,16 @@ class EarlyStepsCheck(Check):
         recovers = level < _RECOVERED * chart.start_level  # the first loss may be a lucky one
         return level > first - 0.05 * abs(first) and not recovers
 
+    def _was_thrown_up(self, chart: Chart) -> bool:
+        """Whether the loss left its start upwards, and the run has learnt nothing since."""
+        guessing = (chart.chance or 0.0) * chart.options.batch_size
+        level = median(chart.recent(20))
+        return self._highest > 3.0 * max(chart.first[0], guessing) and level > _RECOVERED * guessing
+
     def _report(self, chart: Chart, limit: float = _LARGE) -> Iterable[Issue]:
         self.done = True
         chart.found.add(UPDATE_TOO_LARGE.id)  # for the checks that are asked next
-        if self._is_sum(chart):
+        if is_summed(chart):
             yield self._summed(chart)
         yield verdict(
             UPDATE_TOO_LARGE,
@@ -121,13 +130,6 @@ class EarlyStepsCheck(Check):
                 },
             ),
         )
-
-    @staticmethod
-    def _is_sum(chart: Chart) -> bool:
-        chance, samples = chart.chance, chart.options.batch_size
-        if chance is None or samples < 8:
-            return False
-        return 0.8 < chart.first[0] / (chance * samples) < 1.3
 
     @staticmethod
     def _summed(chart: Chart) -> Issue:

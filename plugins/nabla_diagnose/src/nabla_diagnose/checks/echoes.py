@@ -9,12 +9,28 @@ from operator import sub
 from ..chart import BLOCK_ROWS
 from ..robust import median, swift_autocorrelation
 
-__all__ = ["may_repeat"]
+__all__ = ["changes_may_repeat", "may_repeat"]
 
 _AROUND = 5
 """Blocks before and after that of a row whose median is its level."""
 _MARGIN = 0.2
 """By how much these correlations may be off where the others decide; see the tests."""
+_CHANGES_MARGIN = 0.1
+"""The same of changes from row to row: their level hardly matters."""
+
+
+def changes_may_repeat(losses: Sequence[float], periods: range, limit: float) -> bool:
+    """Whether the changes from row to row may correlate with themselves a period later.
+
+    Those of a loss that falls through noise do not, so that this look is the one most runs fail.
+
+    Args:
+        losses: ``[T]`` rows.
+        periods: rows after which they may come back; the last one at most ``T / 3``.
+        limit: correlation at the period, at least.
+    """
+    found = swift_autocorrelation(list(map(sub, losses[1:], losses)), periods.stop)
+    return max(found[periods.start :]) >= limit - _CHANGES_MARGIN
 
 
 def may_repeat(

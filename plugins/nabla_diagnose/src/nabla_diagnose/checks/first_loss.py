@@ -12,11 +12,15 @@ from ..layer_table import LayerTable
 from ..robust import median
 from ..rules.layers import INITIAL_LOSS_TOO_HIGH
 from .check import Finding, LayerCheck, verdict
+from .summed import is_summed
 
 __all__ = ["FirstLossCheck"]
 
 _TIMES = 3.5
 _ROWS = 3
+_WILD = 100.0
+"""Times the limit: one row is enough, and often there is no other that is finite."""
+_ALONE = 1.25
 _SURE_LOGITS = 2.0
 """Spread of the outputs of the last layer from which an untrained model is sure of its answers."""
 
@@ -29,15 +33,16 @@ class FirstLossCheck(LayerCheck):
 
     rules = (INITIAL_LOSS_TOO_HIGH,)
 
-    def __init__(self) -> None:
-        self._sure = False
-
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
+        chance, rows = chart.chance, len(chart.first)
         self.done = chart.rows >= _ROWS
-        if chart.rows != _ROWS or chart.chance is None or len(chart.first) < _ROWS:
+        if chance is None or not rows:
             return ()
-        return self._judge(chart, chart.chance)
+        if chart.rows == 1 and chart.first[0] > _WILD * _limit(chance):
+            self.done = True
+            return self._judge(chart, chance)
+        return self._judge(chart, chance) if chart.rows == rows == _ROWS else ()
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`; after a first loss below the limit nothing is said."""
@@ -50,17 +55,17 @@ class FirstLossCheck(LayerCheck):
             return ()
         spreads = table.column("activation_std")
         last = next((name for name in reversed(table.weighted) if name in spreads), None)
-        self._sure = last is not None and spreads[last] > _SURE_LOGITS
+        chart.first_spread = None if last is None else spreads[last]
         return ()
 
     def _judge(self, chart: Chart, chance: float) -> Iterable[Issue]:
         first, level = chart.first[0], median(chart.first)
         limit = _limit(chance)
-        samples = chart.options.batch_size
-        summed = samples >= 8 and 0.8 < first / (chance * samples) < 1.3
+        sure = (chart.first_spread or 0.0) > _SURE_LOGITS
         risen = level > 1.5 * first  # the steps did it, not the initialisation
-        high = first if self._sure else min(first, level)  # a sure model may learn at once
-        if high <= limit or (summed and not self._sure) or risen:
+        # a sure model may learn at once; then one batch alone must show it
+        high = max(first / _ALONE, min(first, level)) if sure else min(first, level)
+        if high <= limit or (is_summed(chart) and not sure) or risen:
             return
         yield verdict(
             INITIAL_LOSS_TOO_HIGH,

@@ -112,7 +112,8 @@ class FloorCheck(LayerCheck):
         last = next((name for name in reversed(table.weighted) if name in spreads), "")
         inside = floor < self._least and self._highest < floor + 1.0
         self._sure = self._sure + 1 if inside and spreads.get(last, 0.0) > _SURE_LOGITS else 0
-        gained = chart.start_level - chart.blocks[-1].loss if chart.block_count else 0.0
+        start = max(chart.start_level, min(self._highest, chance))  # ten rows may have learnt much
+        gained = start - chart.blocks[-1].loss if chart.block_count else 0.0
         if self._sure < _IN_A_ROW or gained < _GAINED * chance or chart.found & _SAME:
             return
         self._told = True

@@ -25,6 +25,8 @@ __all__ = ["LevelShiftCheck"]
 _CONFIRM_ROWS = 20
 _PATIENT_ROWS = 40
 """Averages over ten rows: two bad batches lift them for twenty, and are no new level."""
+_TELLING_ROWS = 200
+"""Before a rise: of sixty rows, averages of a few still look like single ones now and then."""
 _LOOKS = (10, _CONFIRM_ROWS, _PATIENT_ROWS)
 _NOISES = 8.0
 """Of a single row, to be looked at."""
@@ -138,7 +140,7 @@ class LevelShiftCheck(Check):
         shifted = min(after) > level + _LEAST * noise
         if not shifted or not self._matters(chart, level, min(after), noise):
             return ()
-        if is_averaged(chart.recent(8 * BLOCK_ROWS)[: -2 * BLOCK_ROWS]):
+        if is_averaged(chart.recent(_TELLING_ROWS + 2 * BLOCK_ROWS)[: -2 * BLOCK_ROWS]):
             return ()  # single rows have less noise then, and are followed for longer
         self._told = True
         self._rows = 2 * BLOCK_ROWS
@@ -242,14 +244,14 @@ class LevelShiftCheck(Check):
 
 def _patience(chart: Chart, since: int, undone: float) -> int:
     """Return how many rows a shift must last, which undid so much of the progress."""
-    if is_averaged(chart.recent(60 + since)[:-since]):
+    if is_averaged(chart.recent(_TELLING_ROWS + since)[:-since]):
         return _PATIENT_ROWS
     return 0 if undone > _WHOLLY else _CONFIRM_ROWS
 
 
 def _comes_back(chart: Chart, since: int, latest: int) -> bool:
     """Whether the latest rows are the trace of one row, ``since`` rows ago, in an average."""
-    rows = chart.recent(60 + since)
+    rows = chart.recent(_TELLING_ROWS + since)
     return comes_back(rows[:-since], rows[-latest:])
 
 

@@ -23,6 +23,8 @@ _BELOW = 0.01
 _MOVED = 0.15
 _TREND = 2.0
 _WHOLE_ROWS = 40
+_SAMPLES = 1_000
+"""Seen in all, where the size of a batch is declared; rows of two samples teach very little."""
 
 
 class PlateauCheck(Check):
@@ -46,6 +48,8 @@ class PlateauCheck(Check):
             return ()
         planned = chart.options.planned_steps
         if planned and chart.step < 0.3 * planned:
+            return ()
+        if 0 < chart.options.batch_size * chart.rows < _SAMPLES:
             return ()
         return self._at_chance(chart, chart.chance)
 

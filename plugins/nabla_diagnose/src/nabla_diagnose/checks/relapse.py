@@ -23,6 +23,8 @@ _BACK = (0.8, 0.6)
 _FLOOR = 0.02
 _RESTART_ROWS = 80
 _OF_GUESSING = 0.05
+_TELLING_ROWS = 220
+"""So many rows tell averages from single rows."""
 
 
 class RelapseCheck(Check):
@@ -87,5 +89,5 @@ def _is_meant(chart: Chart, rise: float) -> bool:
         or chart.options.batch_size == 1
         or rise < _OF_GUESSING * (chart.chance or 0.0)
         or bool(chart.found & {"RUN105", "RUN201", "RUN204", "RUN503"})
-        or is_averaged(chart.recent(8 * BLOCK_ROWS)[: -2 * BLOCK_ROWS])
+        or is_averaged(chart.recent(_TELLING_ROWS)[: -2 * BLOCK_ROWS])
     )

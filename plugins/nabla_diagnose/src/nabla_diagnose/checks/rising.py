@@ -26,6 +26,7 @@ _FADES = 0.7
 _PATIENCE_ROWS = 30
 """A loss that comes back is waited for so long: of one bad batch, averages keep a trace."""
 _OF_GUESSING = 0.05
+_TELLING_ROWS = 200
 _YOUNG_ROWS = 60
 _ABOVE_GUESSING = 2.0
 _OWN_NOISE = 1.5
@@ -157,7 +158,7 @@ class RisingCheck(Check):
     def _diverged(self, chart: Chart, limit: float) -> Iterable[Issue]:
         if self._above < 8 or "divergence" in self._told or self._since is None:
             return
-        rows = chart.recent(self._above + 60)
+        rows = chart.recent(self._above + _TELLING_ROWS)
         waits = self._above < _PATIENCE_ROWS
         if waits and comes_back(rows[: -self._above], rows[-self._above :]):
             return

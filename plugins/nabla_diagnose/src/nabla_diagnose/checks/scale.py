@@ -65,6 +65,8 @@ class ScaleCheck(LayerCheck):
         layer, value = next(iter(spreads.items()))
         source = table.source_of(layer)
         norm = norms.get(source, 0.0)
+        if source == layer:  # whose outputs these are is not known: hardly wider than any could be
+            source, norm = table.weighted[0], max(norms.values(), default=0.0)
         if source != table.weighted[0] or norm <= 0.0 or value <= _INPUT * norm:
             return
         self._told.add("input")

@@ -17,9 +17,16 @@ __all__ = ["ScheduleCheck"]
 
 _GONE = 0.008
 """Share of the peak; two decays by ten leave more, and may be meant."""
+_GONE_BY_STEPS = 5e-4
+"""The same for a rate that came down by steps and holds still: three decays by ten are meant."""
+_STEP = (0.04, 0.6)
+"""What one decay leaves of the rate; schedules that run out change by less, or to nothing."""
 _LOW_ROWS = 30
 _LEFT = 0.2
 _PLATEAU_ROWS = 5
+_LASTS_ROWS = 3
+_DOUBLED = 2.0
+"""Times the peak above which a rate must last, and be no spike of a row or two, to be one."""
 _HIGHER = 1.25
 """How far the peak may rise in rows that are not looked at."""
 _MUCH_HIGHER = 20.0
@@ -33,6 +40,10 @@ class ScheduleCheck(Check):
 
     def __init__(self) -> None:
         self._peak = 0.0
+        self._high: list[float] = []
+        self._before = 0.0
+        self._low = 0.0
+        self._share = 0.0
         self._since: Moment | None = None
         self._limit = -1.0
         self._told = False
@@ -42,14 +53,14 @@ class ScheduleCheck(Check):
         rate = chart.lr
         if rate is None or self._told:
             return ()
-        if rate > self._peak:
-            self._peak = rate
-            self._limit = _GONE * rate
+        if rate > self._peak or self._high:
+            self._rise(rate)
         if rate > self._limit:
-            self._since = None
+            self._since, self._before = None, rate
             return ()
         if self._since is None:
-            self._since = chart.now
+            self._since, self._low = chart.now, rate
+            self._share = rate / self._before if self._before else 0.0
         low = chart.now.row - self._since.row + 1
         if low < _LOW_ROWS or low % BATCHED:
             return ()
@@ -59,6 +70,8 @@ class ScheduleCheck(Check):
         """See :class:`Check`."""
         if self._told or chart.lr is None:
             return self._told or "lr" not in calm.highest
+        if self._high:
+            return False
         higher = _HIGHER if chart.block_count else _MUCH_HIGHER
         calm.at_most("lr", higher * self._peak)
         lowest = math.nextafter(_GONE * higher * self._peak, math.inf)
@@ -70,8 +83,34 @@ class ScheduleCheck(Check):
         if self._told or chart.lr is None:
             return
         self._since = None
-        self._peak = max(self._peak, stretch.highest("lr", 0.0))
+        if "lr" in stretch.columns:
+            self._before = stretch.columns["lr"][-1]
+        highest = stretch.highest("lr", 0.0)
+        if highest <= _DOUBLED * self._peak:
+            self._peak = max(self._peak, highest)
+            self._limit = _GONE * self._peak
+            return
+        for rate in stretch.columns["lr"]:  # of the first block
+            self._rise(rate)
+
+    def _rise(self, rate: float) -> None:
+        """Take a rate above the peak for the new one, if it is no spike of a row or two.
+
+        The first one is taken at once: most runs begin at their peak or warm up.
+        """
+        if not self._peak or rate <= _DOUBLED * self._peak:
+            self._high, self._peak = [], max(self._peak, rate)
+        else:
+            self._high = [*self._high[1 - _LASTS_ROWS :], rate]
+            if len(self._high) == _LASTS_ROWS:
+                self._high, self._peak = [], max(self._high)
         self._limit = _GONE * self._peak
+
+    def _is_a_step(self, rate: float) -> bool:
+        """Whether the rate came down by one decay, and not too far, and has held still since."""
+        fewest, most = _STEP
+        decayed = fewest < self._share < most and rate == self._low
+        return decayed and rate > _GONE_BY_STEPS * self._peak
 
     def _judge(self, chart: Chart, rate: float, low: int, since: Moment) -> Iterable[Issue]:
         planned = chart.options.planned_steps
@@ -81,7 +120,7 @@ class ScheduleCheck(Check):
         else:
             enough = low >= max(50.0, 0.4 * since.row)
             left = f"{low} rows have followed {since.row} before"
-        if not enough or since.row < _PLATEAU_ROWS:
+        if not enough or since.row < _PLATEAU_ROWS or self._is_a_step(rate):
             return
         self._told = True
         yield verdict(

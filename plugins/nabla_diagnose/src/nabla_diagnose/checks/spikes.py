@@ -26,6 +26,8 @@ _GRADIENT_RATIO = 8.0
 _WAIT_ROWS = 8
 _WILD = 10.0
 """Times the loss of the untrained model: no sample that the data hold is that hard."""
+_GONE = 0.05
+"""Share of such a spike below which it is over, even if it left the loss higher than before."""
 _SOLVED = 0.05
 """Share of its start below which a loss is so low that one hard sample stands out from it."""
 
@@ -92,7 +94,12 @@ class SpikeCheck(Check):
 
     def _settle(self, chart: Chart, spike: _Spike) -> Iterable[Issue]:
         self._pending = None
-        back = median(chart.recent(5)) < spike.level + 6.0 * spike.noise
+        left = median(chart.recent(5)) - spike.level
+        back = left < 6.0 * spike.noise or (
+            _is_wild(chart, spike)
+            and spike.gradient_ratio > 0.0
+            and left < _GONE * (spike.loss - spike.level)
+        )
         undone = spike.loss - spike.level > 0.5 * (chart.start_level - spike.level)
         solved = 0.0 <= spike.level < _SOLVED * chart.start_level
         if not back or (solved and not undone):
@@ -102,7 +109,7 @@ class SpikeCheck(Check):
             yield from self._shared_spike(chart, spike)
         elif undone and spike.deviations > _LONELY_NOISES:
             self._alone += 1
-            self._wild += spike.loss > _WILD * max(chart.start_level, spike.level)
+            self._wild += _is_wild(chart, spike)
             if self._alone == 3 or (self._alone == self._wild == 2):
                 yield self._lonely_spike(chart, spike)
 
@@ -150,6 +157,10 @@ class SpikeCheck(Check):
                 evidence={"deviations": Quantity(value=spike.deviations, limit=_LONELY_NOISES)},
             ),
         )
+
+
+def _is_wild(chart: Chart, spike: _Spike) -> bool:
+    return spike.loss > _WILD * max(chart.start_level, spike.level)
 
 
 def _noise(chart: Chart, level: Level) -> float:

@@ -17,6 +17,8 @@ __all__ = ["UnitsCheck"]
 _DEAD = 0.98
 _ALIVE = 0.5
 _SATURATED = 0.7
+_SATURATED_FROM_START = 0.5
+"""In the first three measurements; of good runs none had more than a third."""
 _IN_A_ROW = 3
 _EARLY = 10
 _SHRUNK = 0.05
@@ -80,10 +82,11 @@ class UnitsCheck(LayerCheck):
 
     def _find_saturated(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
         for layer, share in table.outputs("saturated_fraction").items():
-            length = self._saturated.count(layer, share > _SATURATED, table.at)
+            limit = _SATURATED_FROM_START if table.count <= _IN_A_ROW else _SATURATED
+            length = self._saturated.count(layer, share > limit, table.at)
             if length >= _IN_A_ROW and "saturated" not in self._told:
                 self._told.add("saturated")
-                yield _saturated(chart, table, layer, self._saturated.since(layer))
+                yield _saturated(chart, table, (layer, limit), self._saturated.since(layer))
 
 
 def _is_gone(table: LayerTable, layer: str) -> bool:
@@ -111,18 +114,19 @@ def _dropped(chart: Chart, layer: str, since: Moment) -> Issue:
     )
 
 
-def _saturated(chart: Chart, table: LayerTable, layer: str, since: Moment) -> Issue:
+def _saturated(chart: Chart, table: LayerTable, at: tuple[str, float], since: Moment) -> Issue:
+    layer, limit = at
     share = table.column("saturated_fraction")[layer]
     return verdict(
         SATURATED_UNITS,
         chart,
         Finding(
             message=f"{share:.0%} of the outputs of {layer} sit at the end of its range (limit "
-            f"{_SATURATED:.0%}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
+            f"{limit:.0%}), {_IN_A_ROW} measurements in a row from step {since.step} on.",
             onset=since,
             where=table.source_of(layer),
             evidence={
-                "saturated_fraction": Quantity(value=share, limit=_SATURATED),
+                "saturated_fraction": Quantity(value=share, limit=limit),
                 "measured_at": layer,
             },
         ),

@@ -30,8 +30,12 @@ _VISIBLE = 20.0
 _OF_ONE_BATCH = 0.15
 """Noise of the logarithm of the norm of one batch's gradient."""
 _LEARNT = 0.95
+_LEARNT_RISE = 0.05
+"""Share of the minimum that a rise is worth at least where the model had learnt something."""
 _UNLEARNT = 0.1
 """Share of the minimum that a rise is worth where the model never did better than untrained."""
+_FALLS = 2.5
+"""Trend of evaluations that fall all the way."""
 _RISE = 0.2
 _NOISES = 3.0
 
@@ -279,13 +283,19 @@ def _gradients_vary(chart: Chart) -> bool:
 
 def _least_rise(valley: float, start: float) -> float:
     """Return the share of the minimum that a rise is worth."""
-    return 0.03 if valley < _LEARNT * start else _UNLEARNT
+    return _LEARNT_RISE if valley < _LEARNT * start else _UNLEARNT
 
 
 def _is_flat(values: list[float]) -> bool:
-    """Whether evaluations go nowhere; the first one, of a model that is new, does not count."""
+    """Whether evaluations go nowhere; the first one, of a model that is new, does not count.
+
+    Some fall all the way and still lie above the training loss, which is measured otherwise: by
+    other batches of a contrastive loss, or by a sum.
+    """
     later = values[1:]
     half = len(later) // 2
+    if mann_kendall(later) < -_FALLS:
+        return False
     level = median(later[half:]) < 1.15 * median(later[:half])
     return level and mann_kendall(later) < 1.5 and mann_kendall(later[half:]) < 1.5
 

@@ -13,7 +13,7 @@ from ..robust import autocorrelation, median, median_residuals, spread
 from ..rules.level import GROWING_OSCILLATION
 from ..rules.samples import UNSHUFFLED
 from .check import Check, Finding, verdict
-from .echoes import may_repeat
+from .echoes import changes_may_repeat, may_repeat
 
 __all__ = ["WavesCheck"]
 
@@ -132,7 +132,9 @@ class WavesCheck(Check):
 def _is_worth_a_look(chart: Chart, losses: list[float], periods: range) -> bool:
     """Whether losses may repeat themselves, by looks that cost little."""
     half = len(losses) // 2
-    if not (_has_runs(losses[:half]) and _has_runs(losses[half:])):
+    if not _has_runs(losses[half:]) or not changes_may_repeat(losses, periods, _CHANGES_REPEAT):
+        return False
+    if not _has_runs(losses[:half]):
         return False
     levels = chart.block_losses(len(losses) // BLOCK_ROWS)
     return may_repeat(losses, levels, periods, _REPEATS, _VALLEY)

@@ -96,7 +96,7 @@ class _Assembler:
         self._layers = layers
         self._signals: dict[str, str | None] = dict(columns.signals)
         self._signals.update(dict.fromkeys((columns.axis.step or "", columns.axis.epoch or "")))
-        self._tracker = RunTracker(numbered=columns.axis.step is None)
+        self._tracker = RunTracker(numbered=columns.axis.step is None, inner=columns.axis.inner)
         self._start_s: float | None = None
         self._open: _OpenRow | None = None
 
@@ -134,7 +134,7 @@ class _Assembler:
     def _take_fast(self, block: Block) -> Span | None:
         """Return the rows of a block in which each row is a later step, else ``None``."""
         axis = self._columns.axis
-        if self._layers.columns or self._tracker.offset:
+        if self._layers.columns or self._tracker.offset or axis.inner:
             return None
         epochs = block.columns.get(axis.epoch or "")
         if axis.step is not None:
@@ -181,7 +181,7 @@ class _Assembler:
             step = row.get(axis.step) if axis.step is not None else None
             epoch = row.get(axis.epoch) if axis.epoch is not None else None
             signals, layers = self._row_signals(row)
-            if not signals and not layers:
+            if not (signals or layers) or self._was_told(step, signals, layers):
                 continue
             place = self._tracker.place(step, epoch, (*signals, *layers))
             if place.kind is PlaceKind.SAME and self._open is not None:
@@ -194,6 +194,20 @@ class _Assembler:
             time_s = row.get(axis.time) if axis.time is not None else None
             elapsed_s = 0.0 if time_s is None else self._since_start(time_s)
             self._open = _OpenRow(step=place.step, time_s=elapsed_s, signals=signals, layers=layers)
+
+    def _was_told(
+        self, step: float | None, signals: Mapping[str, float], layers: Mapping[str, float]
+    ) -> bool:
+        """Whether a row says only what the step that is open has: a line that was logged twice."""
+        known = self._open
+        if known is None or step is None or step + self._tracker.offset != known.step:
+            return False
+        return all(
+            name in given
+            and (given[name] == value or (value != value and given[name] != given[name]))
+            for told, given in ((signals, known.signals), (layers, known.layers))
+            for name, value in told.items()
+        )
 
     def _row_signals(self, row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
         layers = {raw: value for raw, value in row.items() if raw in self._layers.columns}

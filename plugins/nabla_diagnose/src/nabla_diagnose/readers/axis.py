@@ -27,12 +27,14 @@ class Axis:
         epoch: column of epochs, beside ``step``; tells a new epoch from a new run.
         time: column of seconds.
         descending: the rows are sorted from the last step to the first.
+        inner: the count starts anew in every epoch.
     """
 
     step: str | None = None
     epoch: str | None = None
     time: str | None = None
     descending: bool = False
+    inner: bool = False
 
 
 def choose_axis(columns: Mapping[str, Values], forced: str | None = None) -> Axis:
@@ -60,7 +62,8 @@ def choose_axis(columns: Mapping[str, Values], forced: str | None = None) -> Axi
         if _descends(values):
             return Axis(step=name, time=time, descending=True)
         if _counts(values, beside):
-            return Axis(step=name, epoch=epoch if name != epoch else None, time=time)
+            anew = beside is not None and _starts_anew(values, beside)
+            return Axis(step=name, epoch=epoch if name != epoch else None, time=time, inner=anew)
     return Axis(epoch=epoch, time=time)
 
 
@@ -95,6 +98,15 @@ def _backward(values: Values, epochs: Values | None) -> tuple[int, int]:
         and not (epochs is not None and (epoch_after or 0) > (epoch_before or 0))
     )
     return backward, sum(1 for (before, _), (after, _) in pairs if before == after)
+
+
+def _starts_anew(values: Values, epochs: Values) -> bool:
+    """Whether the count falls where a new epoch begins."""
+    rows = [row for row in zip(values, epochs, strict=True) if None not in row]
+    return any(
+        (after or 0) < (before or 0) and (epoch_after or 0) > (epoch_before or 0)
+        for (before, epoch_before), (after, epoch_after) in pairwise(rows)
+    )
 
 
 def _descends(values: Values) -> bool:

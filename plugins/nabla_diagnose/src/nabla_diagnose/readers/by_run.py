@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .naming import plain_name
 
-__all__ = ["RUN_NAMES", "run_column", "run_of"]
+__all__ = ["RUN_NAMES", "come_in_turn", "run_column", "run_of"]
 
 RUN_NAMES = frozenset(
     {
@@ -38,11 +38,13 @@ def run_column(items: Iterable[Mapping[str, object]]) -> str | None:
         for key in item:
             if plain_name(key) in RUN_NAMES:
                 values.setdefault(key, []).append(item[key])
-    for key, said in values.items():
-        changes = sum(a != b for a, b in zip(said, said[1:], strict=False))
-        if changes >= len(set(map(str, said))) > 1:
-            return key
-    return None
+    return next((key for key, said in values.items() if come_in_turn(said)), None)
+
+
+def come_in_turn(said: Sequence[object]) -> bool:
+    """Whether rows of several runs alternate, by what each row says of its run."""
+    changes = sum(a != b for a, b in zip(said, said[1:], strict=False))
+    return changes >= len(set(map(str, said))) > 1
 
 
 def run_of(item: Mapping[str, object], key: str) -> str:

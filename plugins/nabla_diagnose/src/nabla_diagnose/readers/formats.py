@@ -76,15 +76,21 @@ FORMATS = (
         read=trainer_state.read_blocks,
     ),
     Format(
+        name="MLflow metric",
+        suffixes=(),
+        sniff=metric_folder.sniff,
+        read=metric_folder.read_file_blocks,
+    ),
+    Format(
         name="table", suffixes=(".csv", ".tsv", ".dat"), sniff=table.sniff, read=table.read_blocks
     ),
-    Format(name="boxes", suffixes=(".log", ".txt"), sniff=boxes.sniff, read=boxes.read_blocks),
     Format(
         name="text log",
         suffixes=(".log", ".txt", ".out", ".err"),
         sniff=text_log.sniff,
         read=text_log.read_blocks,
     ),
+    Format(name="boxes", suffixes=(".log", ".txt"), sniff=boxes.sniff, read=boxes.read_blocks),
 )
 METRIC_FOLDER = Format(
     name="MLflow metrics", suffixes=(), sniff=lambda head: 0.0, read=metric_folder.read_blocks

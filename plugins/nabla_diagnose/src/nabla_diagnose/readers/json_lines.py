@@ -14,7 +14,9 @@ from .block import Block, blocks_of_rows
 from .by_run import run_column, run_of
 from .flattening import flat_row
 from .lines import read_lines
+from .messages import lines_in_items, message_key
 from .notes import Notes
+from .text_rows import rows_of_lines
 
 __all__ = ["read_blocks", "sniff"]
 
@@ -26,12 +28,18 @@ _MAX_RUNS = 64
 def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
     """Yield the blocks of a file of JSON lines. A line that is no object is counted.
 
-    Runs or ranks whose rows come in turn are told apart by the key that names them.
+    Runs or ranks whose rows come in turn are told apart by the key that names them. Objects that
+    hold lines of a log in text are read as that log.
 
     Raises:
         InputError: it cannot be read, or no line is an object.
     """
-    key = run_column(islice(_items(path, Notes()), _SNIFFED_ROWS))
+    first = list(islice(_items(path, Notes()), _SNIFFED_ROWS))
+    said = message_key(first)
+    if said is not None:
+        yield from blocks_of_rows(rows_of_lines(lines_in_items(_items(path, notes), said)))
+        return
+    key = run_column(first)
     if key is None:
         yield from blocks_of_rows(map(flat_row, _items(path, notes)))
         return

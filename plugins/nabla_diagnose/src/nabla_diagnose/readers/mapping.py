@@ -189,5 +189,9 @@ def _is_game(names: list[ColumnName]) -> bool:
         if name.quantity in (Quantity.LOSS_PART, Quantity.LOSS)
     )
     everything = set().union(*said)
+    alone = any(
+        bool(found & words.RIVALS) and name.quantity in (Quantity.LOSS_PART, Quantity.LOSS)
+        for found, name in zip(said, names, strict=True)
+    )
     preferences = {"chosen", "rejected"} <= everything  # preference tuning is supervised
-    return players >= 2 or (bool(everything & words.REWARDS) and not preferences)
+    return alone or players >= 2 or (bool(everything & words.REWARDS) and not preferences)

@@ -15,10 +15,13 @@ from .lines import read_lines
 from .notes import Notes
 from .number import parse_number
 
-__all__ = ["is_metric_folder", "read_blocks"]
+__all__ = ["is_metric_folder", "read_blocks", "read_file_blocks", "sniff"]
 
 _LINE = re.compile(r"(\d{9,16}) (\S+)(?: (-?\d+))?")
+_ONE_METRIC = re.compile(r"1\d{12} \S+ \d+")
 _MAX_METRICS = 500
+_SNIFFED_LINES = 50
+_SURE = 0.9
 
 
 def is_metric_folder(path: Path) -> bool:
@@ -45,6 +48,24 @@ def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
         notes.add(f"only {_MAX_METRICS} of {len(files)} metrics are read")
     series = [_series(found, str(found.relative_to(path)), notes) for found in files[:_MAX_METRICS]]
     yield from blocks_of_rows(_rows(heapq.merge(*series)))
+
+
+def sniff(head: bytes) -> float:
+    """Return how surely these first bytes are one metric of such a folder."""
+    lines = head.decode("utf-8", "replace").splitlines()[:_SNIFFED_LINES]
+    whole = lines[:-1] or lines
+    return _SURE * bool(whole and all(_ONE_METRIC.fullmatch(line.strip()) for line in whole))
+
+
+def read_file_blocks(path: Path, notes: Notes) -> Iterator[Block]:
+    """Yield the blocks of a single metric; its file has its name.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    parts = path.parts[path.parts.index("metrics") + 1 :] if "metrics" in path.parts else ()
+    name = "/".join(parts) or path.name
+    yield from blocks_of_rows(_rows(_series(path, name, notes)))
 
 
 def _series(path: Path, name: str, notes: Notes) -> Iterator[tuple[float, float, str, float]]:

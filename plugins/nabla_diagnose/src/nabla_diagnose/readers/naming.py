@@ -78,6 +78,7 @@ class ColumnName:
 
 
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+(?:\.\d+)?")
+_PLAYER = re.compile(r"[GD]_(?!(?:model|norm|lr|acc|steps?|iters?)\b)[A-Za-z]\w*")
 _GLUED = re.compile(r"(?i)\b(train|valid|val|eval|test|dev)(loss|acc|accuracy|error|ppl)\b")
 _SPLITS = {
     **dict.fromkeys(words.TRAIN, Split.TRAIN),
@@ -96,6 +97,8 @@ def name_of(raw: str) -> ColumnName:
     if quantity is Quantity.METRIC and "/" in raw:  # "time/total_timesteps" is grouped
         grouped = _place(" ".join(_words(raw.rsplit("/", 1)[1])))
         quantity, rank = grouped or (quantity, rank)
+    if quantity is Quantity.METRIC and _PLAYER.fullmatch(raw):  # "G_GAN", "D_real"
+        quantity, rank = Quantity.LOSS_PART, 2
     return ColumnName(raw=raw, quantity=quantity, split=split, core=_core(raw), rank=rank)
 
 
@@ -166,12 +169,15 @@ def _is_norm(said: tuple[str, ...], of: set[str]) -> bool:
 
 
 def _loss_or_metric(said: tuple[str, ...], kept: tuple[str, ...]) -> tuple[Quantity, int]:
+    if kept[-1:] == ("value",) and kept[-2:-1] == ("loss",):  # "lm loss value"; not "value loss"
+        kept = kept[:-1]
     if not any(word in words.LOSSES or word.endswith("loss") for word in kept):
         is_error = bool(words.ERRORS & set(kept)) and set(kept) <= words.ERRORS | words.QUALIFIERS
         rank = ERROR_RANK + bool(words.EXPONENTIAL & set(kept))
         return (Quantity.LOSS, rank) if is_error else (Quantity.METRIC, 0)
     is_duration = "cost" in kept and bool(words.TIMED & set(kept))
-    if words.NO_LOSS & set(said) or is_duration:
+    is_power = bool(words.EXPONENTIAL & set(kept))  # "lm loss ppl" is its exponential
+    if words.NO_LOSS & set(said) or is_duration or is_power:
         return Quantity.METRIC, 0
     others = [word for word in kept if word not in words.LOSSES | words.QUALIFIERS]
     rest = [word for word in others if word not in words.TOTALS]

@@ -17,6 +17,7 @@ _WITH_UNIT = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
     r"(?:s|ms|us|µs|ns|sec|secs|seconds|min|h|hours|it/s|s/it|nats|bits|[KMGT]i?B|dB|steps|px)"
 )
+_FORTRAN = re.compile(r"[+-]?\d*\.\d*[dD][+-]?\d+")
 _MAX_LENGTH = 200
 
 
@@ -69,4 +70,6 @@ def _odd_number(text: str) -> float:
         return float(text.replace(",", ""))
     if _DECIMAL_COMMA.fullmatch(text):
         return float(text.replace(",", "."))
+    if _FORTRAN.fullmatch(text):
+        return float(text.replace("D", "e").replace("d", "e"))
     return float(text.replace("−", "-"))  # a typographic minus sign

@@ -1,14 +1,14 @@
 """Tables that are not one row per step of one run.
 
-* *wide*: columns ``RUN - METRIC`` of several runs, with ``__MIN`` and ``__MAX`` beside them;
+* *wide*: columns of several runs side by side;
 * *long*: a column of metric names and one of values;
 * *by phase*: a column that says ``train`` or ``val``, so that one name means two quantities;
-* *by run*: a column that names the run.
+* *by run*: a column that names the run;
+* *messages*: a column that holds a log in text.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,17 @@ from .block import Block, blocks_of_rows
 from .by_run import RUN_NAMES
 from .columnar import blocks_of_cells, blocks_of_table, is_summary
 from .dialect import is_numeric
-from .naming import AXES, Quantity, Split, direction_of, name_of, plain_name, split_of
+from .file_tag import tag_of_file
+from .messages import message_column
+from .naming import AXES, Split, name_of, plain_name, split_of
 from .notes import Notes
 from .number import parse_cell
 from .table_file import Cells, TableFile
+from .text_rows import rows_of_lines
+from .wide_runs import wide_groups
 
 __all__ = ["reshaped_blocks"]
 
-_WIDE = re.compile(r"(.+) - (.+)")
-_ENVELOPE = re.compile(r".*__(MIN|MAX)")
 _PHASES = frozenset(
     {"phase", "split", "mode", "stage", "subset", "dataset", "set", "partition", "context"}
 )
@@ -34,7 +36,6 @@ _METRICS = frozenset(
 )
 _VALUES = frozenset({"value", "val", "metric value"})
 _MAX_RUNS = 200
-_TAG_IN_NAME = re.compile(r"tag[-_](.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,13 @@ def reshaped_blocks(table: TableFile, notes: Notes) -> Iterator[Block]:
         InputError: the file is damaged.
     """
     table.names = _named_by_file(table.names, table.path)
-    groups = _wide_groups(table.names)
+    groups = wide_groups(table.names)
     if groups:
         yield from _wide_blocks(table, groups, notes)
+        return
+    message = message_column(table.names, table.sample)
+    if message is not None:
+        yield from blocks_of_rows(rows_of_lines(_at(row, message) for row in table.rows()))
         return
     shape = _shape_of(table)
     if shape == _Shape():
@@ -68,34 +73,22 @@ def reshaped_blocks(table: TableFile, notes: Notes) -> Iterator[Block]:
 def _named_by_file(names: list[str], path: Path) -> list[str]:
     """A download of one curve has columns such as Wall time, Step, Value: its file has the name."""
     measured = [name for name in names if name_of(name).quantity not in AXES]
-    if [plain_name(name) for name in measured] != ["value"]:
+    if [plain_name(name) for name in measured] not in (["value"], ["metric"]):
         return names
-    found = _TAG_IN_NAME.search(path.stem)
-    tag = found[1] if found else path.name.split(".")[0]
-    is_named = name_of(tag).quantity is not Quantity.METRIC or direction_of(tag) != "unknown"
-    if found is None and not is_named:
-        return names
-    return [tag if name == measured[0] else name for name in names]
+    tag = tag_of_file(path)
+    return names if tag is None else [tag if name == measured[0] else name for name in names]
 
 
 # ---------------------------------------------------------------------- wide
-def _wide_groups(names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return run to metric to place, if all columns but the axes are ``RUN - METRIC``."""
-    groups: dict[str, dict[str, int]] = {}
-    for place, name in enumerate(names):
-        found = _WIDE.fullmatch(name)
-        if found is None:
-            if name_of(name).quantity not in AXES:
-                return {}
-        elif not _ENVELOPE.fullmatch(name):
-            groups.setdefault(found[1], {})[found[2]] = place
-    return groups
-
-
 def _wide_blocks(
     table: TableFile, groups: dict[str, dict[str, int]], notes: Notes
 ) -> Iterator[Block]:
-    axes = [place for place, name in enumerate(table.names) if not _WIDE.fullmatch(name)]
+    taken = {place for metrics in groups.values() for place in metrics.values()}
+    axes = [
+        place
+        for place, name in enumerate(table.names)
+        if place not in taken and name_of(name).quantity in AXES
+    ]
     for number, (run, metrics) in enumerate(groups.items()):
         if len(groups) > 1:
             notes.add(f"columns of run {run!r} are judged apart")

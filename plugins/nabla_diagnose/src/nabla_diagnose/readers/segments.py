@@ -38,16 +38,22 @@ class RunTracker:
     falls to the beginning starts another run; one that falls to the middle is the same run,
     continued from a checkpoint. A row that only brings, late, facts that its step did not have is
     neither.
+
+    Args:
+        numbered: the log has no count of steps.
+        inner: its count starts anew in every epoch; that of held-out rows is then their own.
     """
 
-    def __init__(self, numbered: bool) -> None:
+    def __init__(self, numbered: bool, inner: bool = False) -> None:
         self._numbered = numbered
+        self._inner = inner
         self._recent: deque[tuple[int, frozenset[str]]] = deque(maxlen=_REMEMBERED_STEPS)
         self.begin()
 
     def begin(self) -> None:
         """Forget the run: the next row is the first of another one."""
         self.first: int | None = None
+        self._counted = False
         self.last: int = -1
         self._offset = 0
         self._epoch = -math.inf
@@ -59,6 +65,7 @@ class RunTracker:
         """Note that rows up to ``step`` were taken at once, each a later step."""
         if self.first is None:
             self.first = step
+        self._counted = not self._numbered
         self.last = step
         self._rows += rows
         self._known = set()
@@ -87,6 +94,7 @@ class RunTracker:
             self._known = set()
             self._rows += 1
         self.first = found.step if self.first is None else self.first
+        self._counted = self._counted or step is not None
         self.last = found.step
         self._known.update(signals)
         if epoch is not None and math.isfinite(epoch):
@@ -103,6 +111,8 @@ class RunTracker:
             known = self.first is not None
             kind = PlaceKind.SAME if known and fresh else PlaceKind.REPEAT
             return Place(kind, max(self.last, 0))
+        if self._inner and self.first is not None and _is_held_out(signals):
+            return Place(PlaceKind.SAME if fresh else PlaceKind.REPEAT, self.last)
         given = int(step) + self._offset
         if self.first is None or given > self.last:
             return Place(PlaceKind.NEXT, given)
@@ -120,7 +130,7 @@ class RunTracker:
     def _place_again(self, step: int, fresh: bool) -> Place:
         if fresh:
             return Place(PlaceKind.SAME, step)
-        if step == self.first and self._rows == 1:
+        if step == self.first and self._rows == 1 and self._counted:
             return Place(PlaceKind.RESTART, step)
         return Place(PlaceKind.REPEAT, step)
 

@@ -1,7 +1,7 @@
 """``trainer_state.json`` of the Hugging Face Trainer, and other JSON documents of metrics.
 
 Understood are a ``log_history``, a list of rows, a mapping of metric to values (a Keras history),
-and an exported list of ``{"key", "value", "step"}``.
+an exported list of ``{"key", "value", "step"}``, and a curve of ``[time, step, value]``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from nabla_core.errors import InputError
 
 from .block import Block, Row, blocks_of_rows
+from .file_tag import tag_of_file
 from .flattening import flat_row
 from .lines import open_bytes, text_encoding
 from .notes import Notes
@@ -34,7 +35,8 @@ def read_blocks(path: Path, notes: Notes) -> Iterator[Block]:
     Raises:
         InputError: it is too large, no JSON, or holds no rows of metrics.
     """
-    rows = _find_rows(_load(path))
+    document = _load(path)
+    rows = _find_rows(document) or _triples(document, path)
     if rows is None:
         raise InputError(f"{path}: holds no list of metrics (a log_history, rows or a history)")
     yield from blocks_of_rows(_without_summaries(rows, notes))
@@ -96,6 +98,17 @@ def _find_rows(document: object) -> list[Row] | None:
             if found:
                 return found
     return _series_rows(_flat_lists(document, "", 0))
+
+
+def _triples(document: object, path: Path) -> list[Row] | None:
+    """Rows of ``[[wall time, step, value], ...]``: a curve that is called after its file."""
+    tag = tag_of_file(path)
+    if tag is None or not isinstance(document, list):
+        return None
+    rows = [item for item in document if isinstance(item, list) and len(item) == 3]
+    if len(rows) < len(document):
+        return None
+    return [flat_row(dict(zip(("wall_time", "step", tag), row, strict=True))) for row in rows]
 
 
 def _is_table(found: object) -> bool:

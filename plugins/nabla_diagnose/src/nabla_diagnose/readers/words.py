@@ -15,6 +15,7 @@ __all__ = [
     "QUALIFIERS",
     "RATES",
     "REWARDS",
+    "RIVALS",
     "SMOOTHED",
     "STEPS",
     "TEST",
@@ -35,7 +36,7 @@ def _phrases(text: str) -> frozenset[str]:
 
 
 TRAIN = _words("train training tr trn")
-VALIDATION = _words("val valid validation validate eval evaluation dev vld")
+VALIDATION = _words("val valid validation validate validating eval evaluation evaluating dev vld")
 TEST = _words("test testing tst")
 
 STEPS = _phrases(
@@ -46,7 +47,7 @@ STEPS = _phrases(
     "train iteration, gradient steps"
 )
 EPOCHS = _phrases("epoch, epochs, trainer epoch, train epoch, total epochs, ep")
-INNERS = _phrases("batch, batches, batch idx, batch index, minibatch, i, mb, index, idx")
+INNERS = _phrases("batch, batches, batch idx, batch index, minibatch, i, mb, index, idx, unnamed 0")
 TIMES = _phrases(
     "time, wall time, walltime, timestamp, runtime, elapsed, elapsed time, relative time, time s, "
     "datetime, date, created at, seconds, secs, train runtime, time total s"
@@ -83,4 +84,6 @@ PLAYERS = _words(
     "actor critic policy pi vf qf qf1 qf2 q value gen generator disc discriminator g d adv "
     "adversarial fake real gloss dloss lossv losspi lossq"
 )
+RIVALS = _words("gen generator disc discriminator")
+"""Players that occur in games only, so that one of them is enough to tell."""
 REWARDS = _words("reward return rewards returns ret episode episodes episodic rew eprewmean")

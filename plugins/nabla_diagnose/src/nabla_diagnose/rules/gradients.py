@@ -20,7 +20,8 @@ GRADIENT_SPIKE = Rule(
     rationale="One oversized step can undo many good ones and often precedes divergence.",
     fix="Clip the norm near its median, or look at the batch of that step.",
     limits="Silent for the first 40 rows, for batches of one sample, and for a jump of the norm "
-    "that the loss does not share.",
+    "that the loss does not share. A loss that does not come back is no spike, unless it was "
+    "ten times that of the untrained model and 95 % of that are gone.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS003",),

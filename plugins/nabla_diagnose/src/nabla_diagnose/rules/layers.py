@@ -43,8 +43,8 @@ SATURATED_UNITS = Rule(
     summary="Nearly all outputs of a layer sit at the end of its activation's range.",
     rationale="The derivative there is almost zero: the layer and those before it hardly learn.",
     fix="Scale the initialisation or normalise the inputs.",
-    limits="Three measurements in a row above 70 %, from the start. Gates and heads may saturate "
-    "late in a good run; that is not reported while the loss falls.",
+    limits="Three measurements in a row above 70 %, early, or the first three above 50 %. Gates "
+    "and heads may saturate late in a good run; that is not reported while the loss falls.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("layer_norms",),
@@ -176,9 +176,10 @@ INITIAL_LOSS_TOO_HIGH = Rule(
     summary="The first loss is far above that of guessing.",
     rationale="The untrained model is sure of wrong answers: its weights or inputs are too large.",
     fix="Check the initialisation, and normalise the inputs.",
-    limits="Needs the number of classes: above 3.5 times guessing in the first rows, or in the "
-    "first alone if the outputs of the last layer are as wide as those of a sure model. Weights "
-    "trained on other labels give a high first loss as well. Summed losses are left to RUN207.",
+    limits="Needs the number of classes: above 3.5 times guessing in the first rows; in the first "
+    "alone, above 4.4 times, if the outputs of the last layer are as wide as those of a sure "
+    "model, or whatever they are above 350 times. Weights trained on other labels give a high "
+    "first loss as well. Summed losses are left to RUN207.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),

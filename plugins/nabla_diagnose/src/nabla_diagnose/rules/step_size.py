@@ -64,9 +64,10 @@ SCHEDULE_ENDED_EARLY = Rule(
     summary="The learning rate fell to almost zero long before the end of the run.",
     rationale="The steps that follow change nothing.",
     fix="Give the schedule the number of steps that it is really called for.",
-    limits="With the planned steps known: reported when 15 % of them are left. Without: when the "
-    "low phase has lasted as long as 40 % of the rows before it. Restarts end it; a schedule "
-    "that ends in a long tail on purpose would be reported wrongly.",
+    limits="With the planned steps known: reported when 20 % of them are left. Without: when the "
+    "low phase has lasted as long as 40 % of the rows before it. A rate that came down by steps "
+    "and holds still may go down to 0.05 % of its peak; a rate of a row or two is no peak. "
+    "Restarts end it; a schedule that ends in a long tail on purpose would be reported wrongly.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS010",),
@@ -138,7 +139,8 @@ LOSS_SCALES_WITH_BATCH = Rule(
     rationale="A summed loss multiplies the gradient by the batch size.",
     fix="Use reduction='mean', or divide the learning rate by the batch size.",
     limits="Needs the kind of loss, the number of classes and the batch size. A sum on purpose "
-    "with a small rate is right; it is reported only when the run does not get better.",
+    "with a small rate is right; it is reported only beside steps that are too large, or when the "
+    "loss was thrown up threefold and the run learnt nothing in sixty rows.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),

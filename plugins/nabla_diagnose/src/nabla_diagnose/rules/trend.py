@@ -20,10 +20,11 @@ PLATEAU = Rule(
     summary="The loss shows no progress from the start on although the parameters move.",
     rationale="The model learns nothing that helps: inputs and targets may not belong together.",
     fix="Overfit one batch; check labels, inputs, the loss function and the learning rate.",
-    limits="With the number of classes known: HIGH when the loss stays for 200 rows at the level "
-    "of guessing or up to 4 % above it, and was never below; noise that hides as much hides the "
-    "verdict. Without it: MEDIUM after 40 rows without a trend, which a model that starts well "
-    "trained shows as well. The cause cannot be decided from the log.",
+    limits="With the number of classes known: HIGH when the loss stays for 200 rows, and for a "
+    "thousand samples where the batch size is declared, at the level of guessing or up to 4 % "
+    "above it, and was never below; noise that hides as much hides the verdict. Without it: "
+    "information after 40 rows without a trend, which a model that starts well trained shows as "
+    "well. The cause cannot be decided from the log.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS005",),
@@ -42,8 +43,8 @@ OVERFITTING = Rule(
     rationale="Later checkpoints are worse on new data than the best one.",
     fix="Keep the checkpoint of the minimum; stop earlier, use more data or regularisation.",
     limits="Needs four evaluations after the minimum and a rise above their noise and above a "
-    "fifth of the progress, or a tenth of a minimum that is no better than untrained. A metric of "
-    "the task may still improve: then it is information only.",
+    "fifth of the progress and a twentieth of the minimum, or a tenth of one that is no better "
+    "than untrained. A metric of the task may still improve: then it is information only.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS004",),
@@ -63,7 +64,8 @@ TRAIN_VAL_GAP = Rule(
     rationale="The evaluated model is not the trained one: statistics, mode or weights differ, or "
     "the sets have nothing in common.",
     fix="Evaluate on the training set; check eval mode, running statistics and what is evaluated.",
-    limits="Data that share nothing with the training set, and pure memorisation, look the same.",
+    limits="Data that share nothing with the training set, and pure memorisation, look the same. "
+    "Evaluations that fall all the way are not reported, however high they are.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss", "val_loss"),
