@@ -27,6 +27,11 @@ class FakeFacts:
         if family not in self.families:
             self.families[family] = mock.MagicMock(spec=family)
             self.families[family].newcomers = []
+            if hasattr(family, "replaced"):
+                self.families[family].replaced.return_value = []
+                self.families[family].is_constant.return_value = False
+            if hasattr(family, "parts"):
+                self.families[family].parts.return_value = 0
             if hasattr(family, "identical"):
                 self.families[family].identical.return_value = None
         return self.families[family]

@@ -201,9 +201,14 @@ class Noisy(Dataset):
         return self.x[index], int(self.x[index, :3].argmax())
 
 
+class Drawing(Noisy):
+    def __getitem__(self, index):
+        return self.x[index] + self.generator.gauss(0, 1), int(self.x[index, :3].argmax())
+
+
 @pytest.mark.parametrize("generator", [random.Random(0), torch.Generator()], ids=["py", "torch"])
 def test_workers_that_copy_a_generator(generator):
-    faulty = describe_loader(DataLoader(Noisy(generator), num_workers=2))
+    faulty = describe_loader(DataLoader(Drawing(generator), num_workers=2))
     assert faulty.copied_generators == ("generator",)
     assert [i.rule for i in judge_loader(faulty, 0)] == ["AUD503"]
 
@@ -213,6 +218,9 @@ def test_a_generator_inside_a_transform(audited):
         def __init__(self):
             self.generator = random.Random(0)
 
+        def __call__(self, x):
+            return x + self.generator.random()
+
     dataset = Noisy(None)
     dataset.transforms = [print, Jitter()]
     faulty = describe_loader(DataLoader(dataset, num_workers=2))
@@ -220,10 +228,6 @@ def test_a_generator_inside_a_transform(audited):
 
 
 def test_two_processes_that_draw_the_same(audited):
-    class Drawing(Noisy):
-        def __getitem__(self, index):
-            return self.x[index] + self.generator.gauss(0, 1), int(self.x[index, :3].argmax())
-
     def program():
         fit = Fit()
         for x, y in DataLoader(Drawing(random.Random(0)), batch_size=4, num_workers=2):
@@ -233,10 +237,11 @@ def test_two_processes_that_draw_the_same(audited):
 
 
 def test_workers_that_seed_their_generator_are_lawful():
-    seeded = DataLoader(Noisy(random.Random(0)), num_workers=2, worker_init_fn=print)
-    alone = DataLoader(Noisy(random.Random(0)), num_workers=1)
-    without = DataLoader(Noisy(None), num_workers=2)
-    for loader in (seeded, alone, without):
+    seeded = DataLoader(Drawing(random.Random(0)), num_workers=2, worker_init_fn=print)
+    alone = DataLoader(Drawing(random.Random(0)), num_workers=1)
+    without = DataLoader(Drawing(None), num_workers=2)
+    held_for_nothing = DataLoader(Noisy(random.Random(0)), num_workers=2)
+    for loader in (seeded, alone, without, held_for_nothing):
         assert list(judge_loader(describe_loader(loader), 0)) == []
 
 

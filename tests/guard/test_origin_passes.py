@@ -7,6 +7,7 @@ import torch
 from origin_programs import Programs, lines_of
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 LATE = 37  # deep in a calm loop
 
@@ -274,6 +275,24 @@ def gradients_normalised_by_hand(log):
             p.grad = p.grad / p.grad.norm()  # born
         optimizer.step()
         log(loss)
+
+
+@program("NUM102", "backward", "SqrtBackward0", 2, sample=1)
+def a_checkpoint_in_the_loop_that_runs_again_inside_of_backward(log):
+    first, last = nn.Linear(6, 6, bias=False), nn.Linear(6, 3)
+    parameters = [*first.parameters(), *last.parameters()]
+    optimizer = torch.optim.SGD(parameters, 1e-3)
+
+    def block(x):
+        return first(x).square().sum(-1, keepdim=True).sqrt() * x  # born
+
+    for step, (x, _) in enumerate(pairs()):
+        x[1] *= step != 2
+        optimizer.zero_grad()
+        out = last(checkpoint(block, x.requires_grad_(), use_reentrant=True))
+        out.mean().backward()
+        optimizer.step()
+    log(*parameters)
 
 
 @program("NUM102", "backward", "SqrtBackward0", 37, sample=4)

@@ -223,7 +223,8 @@ class Session:
     def step(self, record: StepRecord) -> list[Issue]:
         """Judge one optimizer step and return the issues that are new."""
         self.last_step = max(self.last_step, record.step)
-        return self._judge(self._turns.of(record))
+        turns = self._turns.of(record)
+        return self._judge(turns) if turns else []
 
     def passes(self, step: int) -> bool:
         """Count a step that no detector needs a record of; return whether that is so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 
 from .detector import Detector
 from .records import StepRecord
@@ -43,10 +44,12 @@ class Turns:
 
     def of(self, record: StepRecord) -> list[Turn]:
         """Return the turns that a new record makes due."""
-        prompt = self._asked()
+        prompt = self._prompt
+        if not self.calm or prompt is None:
+            prompt = self._asked()
+        turns: list[Turn] = [*zip(prompt, repeat(record))]
         if not self.calm:
-            return self.due() + [(found, record) for found in prompt]
-        turns = [(found, record) for found in prompt]
+            return self.due() + turns
         if self._deferring:
             self._waiting.append(record)
             if len(self._waiting) >= _MOST_WAITING:

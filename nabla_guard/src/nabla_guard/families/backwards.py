@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ class BackwardFacts:
             ``None`` when not taken.
         shapes: shapes of those tensors.
         other_leaf: whether it also wrote the gradient of a leaf that no optimizer or module holds.
+        again: whether it began at the very loss of the pass before, and wrote the very same
+            gradients.
         versions: counts in-place changes of the first parameters it wrote: two passes with the
             same number saw the same parameters.
     """
@@ -49,6 +52,7 @@ class BackwardFacts:
     batch: int | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     other_leaf: bool = False
+    again: bool = False
     versions: int = 0
 
 
@@ -71,6 +75,8 @@ class BackwardWatch(Watch):
         self._several = False  # passes in one step, whose batches are compared
         self._written: Sequence[GradientRecord] = ()
         self._owners: frozenset[int] = frozenset()
+        self._loss: weakref.ref[Tensor] | None = None
+        self._wrote: list[int] = []
 
     @property
     def patient(self) -> frozenset[str]:
@@ -118,6 +124,7 @@ class BackwardWatch(Watch):
             batch=hash(tuple(self._batch)) if self._batch else None,
             shapes=tuple(self._shapes),
             other_leaf=self._other_leaf,
+            again=self._close and self._is_again(roots, written),
             versions=sum([_version(record) for record in written[:_FEW]]),
         )
         if self._batch:
@@ -129,7 +136,16 @@ class BackwardWatch(Watch):
     def stop(self) -> None:
         """See :class:`.watch.Watch`."""
         self.passes.clear()
-        self._written = ()
+        self._written, self._loss = (), None
+
+    def _is_again(self, roots: Sequence[Tensor], written: Sequence[GradientRecord]) -> bool:
+        """Whether a graph that was kept is run again, and remember what this pass was."""
+        loss = roots[0] if len(roots) == 1 and roots[0].numel() == 1 else None
+        wrote = list(map(id, written))
+        before = None if self._loss is None else self._loss()
+        same = loss is not None and before is loss and wrote == self._wrote
+        self._loss, self._wrote = None if loss is None else weakref.ref(loss), wrote
+        return same
 
     def _is_other(self, leaf: Tensor) -> bool:
         known = self.loop.gradients.known([leaf])

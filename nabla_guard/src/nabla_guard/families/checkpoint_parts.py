@@ -24,6 +24,8 @@ class PartFacts:
         key: its key in the file.
         kind: what it looks like.
         restored: whether something of its kind was given a state dict since.
+        remade: an optimizer state: whether the optimizer that was given one was made anew before
+            its first step.
         fits: an optimizer state: whether the optimizer that steps has as many parameters of the
             same shapes, the same settings and the same learning rate; ``None`` while unknown.
         position: a scheduler state: its ``last_epoch``.
@@ -38,6 +40,7 @@ class PartFacts:
     key: str
     kind: str
     restored: bool = False
+    remade: bool = False
     fits: bool | None = None
     position: int = 0
     scale: float = 0.0
@@ -101,7 +104,7 @@ def compare_part(part: PartFacts, optimizer: Optimizer) -> None:
         part.behind = _is_behind(part, optimizer)
     if part.kind == "scaler" and not part.restored:
         part.behind = _starts_over(part)
-    if part.kind != "optimizer" or part.restored:
+    if part.kind != "optimizer" or (part.restored and not part.remade):
         return
     parameters = parameters_of(optimizer)
     groups = optimizer.param_groups

@@ -23,6 +23,7 @@ from ..taps.place import user_place
 from .checkpoint_files import FileWeights
 from .checkpoint_parts import PartFacts, compare_part, parts_of
 from .own_states import OwnState, OwnStates
+from .restored_owners import RestoredOwners
 from .state_dicts import ModuleLoad, NamesBefore
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = ["CheckpointFacts", "CheckpointWatch"]
 _SETTLED_STEPS = 3
 _MAX_LOADS = 64
 _MAX_FILES = 16
+_MAX_PARTS = 64
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -45,10 +47,12 @@ class CheckpointFacts:
         parts: its parts of known kind.
         model_restored: whether a module was given a state dict since.
         steps_after: steps since the model was restored.
+        owners: the optimizers that were given a state dict since.
     """
 
     place: Place | None = None
     parts: list[PartFacts] = field(default_factory=list)
+    owners: RestoredOwners = field(default_factory=RestoredOwners)
     model_restored: bool = False
     steps_after: int = 0
 
@@ -91,13 +95,16 @@ class CheckpointWatch(Watch):
         if not self._open:
             return
         for checkpoint in tuple(self._open):
+            checkpoint.owners.note_step(optimizer)
             if not checkpoint.model_restored:
                 continue
             checkpoint.steps_after += 1
             if checkpoint.steps_after == _SETTLED_STEPS:
                 self._open.remove(checkpoint)
                 self.settled.append(checkpoint)
+                remade = checkpoint.owners.was_remade(optimizer)
                 for part in checkpoint.parts:
+                    part.remade = remade and part.kind == "optimizer" and part.restored
                     compare_part(part, optimizer)
 
     # ------------------------------------------------------------------ replaced attributes
@@ -113,7 +120,7 @@ class CheckpointWatch(Watch):
         def wrap(original: Replacement) -> Replacement:
             def load_state_dict(owner: object, *args: object, **kwargs: object) -> object:
                 outcome = original(owner, *args, **kwargs)
-                self.guarded(lambda: self._restored(kind))
+                self.guarded(lambda: self._restored(kind, owner))
                 return outcome
 
             return load_state_dict
@@ -151,6 +158,8 @@ class CheckpointWatch(Watch):
 
     # ------------------------------------------------------------------ private
     def _opened(self, content: object) -> None:
+        if isinstance(content, (list, tuple)) and len(content) <= _MAX_PARTS:
+            content = dict(enumerate(content))
         if not isinstance(content, Mapping):
             return
         place = user_place()
@@ -161,8 +170,10 @@ class CheckpointWatch(Watch):
             self._open.append(CheckpointFacts(place=place, parts=parts))
             self.loop.calm.attend()  # the steps after it are counted
 
-    def _restored(self, kind: str) -> None:
+    def _restored(self, kind: str, owner: object) -> None:
         for checkpoint in self._open:
+            if isinstance(owner, Optimizer):
+                checkpoint.owners.note_restored(owner)
             for part in checkpoint.parts:
                 part.restored = part.restored or part.kind == kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,6 +41,9 @@ class ClipFacts:
         scale: the loss scale that its gradients were still multiplied by; 1 for none.
         written: gradients that backward passes have written and nobody cleared.
         used: gradients that the last step had already used, of a call that was given no other.
+        strangers: parameters of a call that was given nothing but such as no optimizer holds and
+            that have no gradient.
+        holder: the optimizer that holds the parameters of a call before the step of another one.
     """
 
     place: Place | None
@@ -51,6 +54,8 @@ class ClipFacts:
     scale: float = 1.0
     written: int = 0
     used: int = 0
+    strangers: int = 0
+    holder: OptimizerFacts | None = None
 
 
 class ClipWatch(Watch):
@@ -89,8 +94,12 @@ class ClipWatch(Watch):
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
-        if self.idle is not None and not any(found.wrote for found in self._idle_records):
-            self.idle = None  # a part that takes no part: there was never anything to clip
+        if self.idle is None or self.idle.strangers:
+            return
+        if not any(found.wrote for found in self._idle_records):
+            holder = self._used_by_another(record)
+            # else a part that takes no part: there was never anything to clip
+            self.idle = None if holder is None else replace(self.idle, holder=holder)
 
     def step_ended(self, record: object, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
@@ -157,6 +166,10 @@ class ClipWatch(Watch):
         """Tell a call that no step can feel: behind the step, or before backward."""
         tensors = [found for found in given if isinstance(found, Tensor)]
         known = [] if self.loop.calm.on else self.loop.gradients.known(tensors)
+        looks = bool(tensors) and not self.loop.calm.on
+        if looks and not any(map(_has_gradient, tensors)) and not any(map(_takes_part, known)):
+            self._note_strangers(function, tensors, limit)
+            return
         if not known or len(known) < len(tensors) or not all(map(_is_idle, known)):
             self.useful += 1
             return
@@ -169,6 +182,29 @@ class ClipWatch(Watch):
             limit=limit,
             used=sum(record.live and record.grad is not None for record in known),
         )
+
+    def _note_strangers(self, function: str, tensors: list[Tensor], limit: float) -> None:
+        """Tell a call that was given another model, such as an averaged copy."""
+        if self.idle is None:
+            self._idle_records = []
+            self.idle = ClipFacts(
+                place=user_place(),
+                function=function,
+                optimizer=None,
+                gradients=0,
+                limit=limit,
+                strangers=len(tensors),
+            )
+
+    def _used_by_another(self, record: OptimizerRecord) -> OptimizerFacts | None:
+        """The one other optimizer that holds all that was clipped, and has stepped with it."""
+        owners = {
+            id(facts): facts for found in self._idle_records for facts in found.facts.optimizers
+        }
+        if len(owners) != 1 or id(record.facts) in owners:
+            return None
+        owner = next(iter(owners.values()))
+        return owner if owner.steps and self.idle is not None and self.idle.used else None
 
     def _suspect(
         self,
@@ -196,6 +232,10 @@ def _listed(given: object) -> list[object]:
     if isinstance(given, Iterable) and not isinstance(given, Tensor):
         return list(given)
     return [given]
+
+
+def _takes_part(record: GradientRecord) -> bool:
+    return record.facts.ever_held or record.facts.writes > 0
 
 
 def _is_idle(record: GradientRecord) -> bool:

@@ -168,7 +168,8 @@ def _faults(
     layers = _norms(module)
     if layers and now.tracked > 0 and moved:
         if all(map(_is_untouched, layers)):
-            found.append("untouched-buffers")
+            if _has_followed(layers, now, before):
+                found.append("untouched-buffers")
         elif (
             before is not None
             and now.tracked > before.tracked
@@ -182,6 +183,21 @@ def _faults(
     if follows and before is not None and _stands_still(now, before):
         found.append("stale-weights")
     return found
+
+
+def _has_followed(
+    layers: list[nn.modules.batchnorm._BatchNorm], now: _Seen, before: _Seen | None
+) -> bool:
+    """Whether weights of the copy were ever changed: a random target network never is.
+
+    Affine weights of normalisation layers begin at exactly one and zero.
+    """
+    if before is not None and not _equal(now.weights, before.weights):
+        return True
+    return any(
+        layer.affine and (bool((layer.weight != 1).any()) or bool((layer.bias != 0).any()))
+        for layer in layers
+    )
 
 
 def _stands_still(now: _Seen, before: _Seen) -> bool:

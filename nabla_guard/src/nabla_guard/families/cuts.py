@@ -24,6 +24,7 @@ from ..loop.watch import EVERY_EVENT, Watch
 from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_place
 from .dependence import Call, depends_on
+from .gradient_switch import switched_off_by
 from .graph import nodes_from
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class Cut:
 
     Attributes:
         place: line of the user's source.
-        kind: name of the function, or ``"no_grad"`` where gradients were switched off.
+        kind: name of the function; where gradients were switched off, ``"no_grad"``, or what
+            switched them off without the program's asking: ``"checkpoint"`` for a reentrant one
+            none of whose inputs takes a gradient, ``"sample"`` for a draw from a distribution.
     """
 
     place: Place | None
@@ -209,7 +212,7 @@ class _CutMode(TorchFunctionMode):
             return
         recorded = any(tensor.requires_grad for tensor in inputs)
         if recorded and not any(tensor.requires_grad for tensor in outputs):
-            kind = name if torch.is_grad_enabled() else "no_grad"
+            kind = name if torch.is_grad_enabled() else switched_off_by(sys._getframe(2))
             cut = Cut(place=user_place(), kind=kind)
             trace = {key: cut if known is None else known for key, known in trace.items()}
         for tensor in outputs:

@@ -16,6 +16,7 @@ from ..loop.watch import Watch
 from ..taps.patching import Patches
 from ..taps.place import user_place
 from .always_on import AlwaysOn, Drop
+from .mode_splits import is_split
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -46,6 +47,8 @@ class EvaluationFacts:
             for the spread of stochastic predictions.
         place: where it was called.
         drop: the dropout that was active although the module was in evaluation mode.
+        unreached: number of modules below it, if all were in training mode although the module was
+            in evaluation mode; else 0.
     """
 
     module: ModuleFacts
@@ -54,6 +57,7 @@ class EvaluationFacts:
     repeated: bool
     place: Place | None
     drop: Drop | None = None
+    unreached: int = 0
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class _Pending:
     root: RootRecord
     place: Place | None
     drop: Drop | None = None
+    unreached: int = 0
     batches: Counter[bytes] = field(default_factory=Counter)
     last: bytes | None = None
     calls: int = 0
@@ -133,7 +138,11 @@ class EvaluationWatch(Watch):
             return
         drop = self._drops.take()
         found = self._pending.get(key)
-        if not module.training and (drop is None or (found is not None and found.drop is None)):
+        parts = _unreached_parts(module) if drop is None else 0
+        if not module.training and not (drop or parts):
+            self._pending.pop(key, None)
+            return
+        if not module.training and found is not None and not (found.drop or found.unreached):
             self._pending.pop(key, None)
             return
         if not root.facts.ever_trained or not (drop or self._is_active(root, module)):
@@ -141,7 +150,7 @@ class EvaluationWatch(Watch):
         self._sampled.add(key)
         if found is None:
             place, unreached = user_place(), None if module.training else drop
-            found = self._pending[key] = _Pending(root, place, unreached)
+            found = self._pending[key] = _Pending(root, place, unreached, parts)
         if found.calls < _MAX_CALLS:
             found.add(_fingerprint(args, kwargs))
 
@@ -159,8 +168,16 @@ class EvaluationWatch(Watch):
                     repeated=found.repeated,
                     place=found.place,
                     drop=found.drop,
+                    unreached=found.unreached,
                 )
             )
+
+
+def _unreached_parts(module: Module) -> int:
+    """How many modules are below one in evaluation mode, if all of them are in training mode."""
+    if module.training or not is_split(module):
+        return 0
+    return len(list(module.modules())) - 1
 
 
 def _recalibrates(module: Module) -> bool:

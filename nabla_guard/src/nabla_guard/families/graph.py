@@ -28,8 +28,11 @@ __all__ = [
     "skip",
 ]
 
-FLAT = frozenset({"Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "Fix"})
-"""Operators whose derivative is zero wherever it exists."""
+FLAT = frozenset(
+    {"Round", "Floor", "Ceil", "Trunc", "Sign", "Sgn", "Heaviside", "Fix"}
+    | {"Bernoulli", "Normal", "Poisson"}
+)
+"""Operators whose derivative is zero wherever it exists, or that torch gives none: draws."""
 
 RESHAPES = frozenset(
     {

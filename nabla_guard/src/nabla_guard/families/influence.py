@@ -9,7 +9,7 @@ most three backward passes.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..loop.live import LiveLoop
     from ..loop.roots import RootRecord
 
-__all__ = ["InfluenceFacts", "InfluenceWatch", "is_shifted"]
+__all__ = ["InfluenceFacts", "InfluenceWatch", "is_copied", "is_shifted"]
 
 _AT_STEP = 2
 _LEAK = 1e-6
@@ -50,6 +50,8 @@ class InfluenceFacts:
         coupling: largest derivative to another sample, relative to the largest to its own.
         lawful: why samples may be coupled on purpose; empty when nothing speaks for it.
         causal: the targets are the input shifted by one position.
+        copied: the targets are the input itself, position by position.
+        recalls: the output at one position depends on earlier ones.
         leaking: later positions that the output at one position depends on; ``None`` when not
             measured.
         leak: largest derivative to a later position, relative to the largest to an earlier one.
@@ -64,6 +66,8 @@ class InfluenceFacts:
     coupling: float = 0.0
     lawful: str = ""
     causal: bool = False
+    copied: bool = False
+    recalls: bool = False
     leaking: int | None = None
     leak: float = 0.0
     position: int = 0
@@ -167,9 +171,12 @@ def _measure(
     facts: InfluenceFacts, call: ModuleCall, data: _Data, declared: frozenset[str]
 ) -> None:
     facts.module = type(getattr(call.module, "_orig_mod", call.module)).__name__
-    shifted = _shifted_input(call, data.targets)
+    shifted = _target_of(call, data.targets, is_shifted)
     facts.causal = shifted is not None or facts.module in declared
-    given = shifted if shifted is not None else next(iter(call.tensors), None)
+    copied = None if facts.causal else _target_of(call, data.targets, is_copied)
+    facts.copied = copied is not None
+    given = shifted if shifted is not None else copied
+    given = next(iter(call.tensors), None) if given is None else given
     if given is None or not given.dim() or not 1 < given.shape[0] <= _MAX_BATCH:
         raise Unsuitable("the model's input has no batch of two or more samples")
     reach = reach_kept(functions_of([call.module]), [call.module])
@@ -177,7 +184,7 @@ def _measure(
         run = run_copy(call, given)
         facts.lawful = _lawful(call, given, data, run)
         _samples(facts, run, given.shape[0])
-        if facts.causal:
+        if facts.causal or facts.copied:
             _positions(facts, run)
 
 
@@ -198,9 +205,27 @@ def is_shifted(tokens: Tensor, target: Tensor) -> bool:
     return bool(known.any()) and bool((lined == tokens[:, 1:])[known].all())
 
 
-def _shifted_input(call: ModuleCall, targets: list[Tensor]) -> Tensor | None:
+def is_copied(tokens: Tensor, target: Tensor) -> bool:
+    """Whether the targets are the tokens themselves, none of them masked or ignored.
+
+    Args:
+        tokens: shape ``[N, T]``, integers that differ from one position to the next somewhere.
+        target: ``N * T`` class indices in any shape.
+    """
+    if tokens.dim() != 2 or tokens.is_floating_point() or tokens.shape[1] < 3:
+        return False
+    if target.is_floating_point() or target.numel() != tokens.numel():
+        return False
+    varied = bool((tokens[:, 1:] != tokens[:, :-1]).any())
+    return varied and bool((target.reshape(tokens.shape) == tokens).all())
+
+
+def _target_of(
+    call: ModuleCall, targets: list[Tensor], related: Callable[[Tensor, Tensor], bool]
+) -> Tensor | None:
+    """The first input to which a target is related in this way."""
     for tensor in call.tensors:
-        if any(is_shifted(tensor, target) for target in targets):
+        if any(related(tensor, target) for target in targets):
             return tensor
     return None
 
@@ -260,6 +285,7 @@ def _positions(facts: InfluenceFacts, run: Run) -> None:
     influence = run.pull((slice(None), facts.position), lined)
     by_position = influence.transpose(0, 1).reshape(length, -1).amax(1)
     past = float(by_position[: facts.position + 1].max())
+    facts.recalls = bool(by_position[: facts.position].any())
     future = by_position[facts.position + 1 :]
     facts.leak = float(future.max()) / past if past else float(future.max())
     facts.leaking = int((future > _LEAK * past).sum())

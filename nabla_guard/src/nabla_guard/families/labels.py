@@ -29,7 +29,8 @@ _ROW_ELEMENTS = 16
 _MAX_KNOWN = 5_000
 _NEAR = 24
 _REPEATS = 3
-_PATIENCE = 64
+_PATIENCE = 64  # looks, once rows come back
+_FIRST_LOOKS = 16  # looks, while every row is new
 _STEPS = frozenset({"step_ended"})
 
 
@@ -71,17 +72,25 @@ class LabelWatch(Watch):
         self._rows: Tensor | None = None
         self._idle = 0
         self._looks = 0
+        self._comes_back = False  # whether rows are known to be repeated
 
     @property
     def patient(self) -> frozenset[str]:
-        """After many looks now and then is enough, and again each step after a resume."""
-        busy = self.facts.since is not None and self.facts.batches <= _REPEATS
-        return EVERY_EVENT if self._looks > _PATIENCE and not busy else _STEPS
+        """After some looks now and then is enough, and again each step after a resume."""
+        facts = self.facts
+        busy = facts.since is not None and facts.batches <= _REPEATS
+        done = self._looks > self._enough or not facts.is_function
+        return EVERY_EVENT if done and not busy else _STEPS
+
+    @property
+    def _enough(self) -> int:
+        """Looks after which it is done: rows that are all new say nothing about labels."""
+        return _PATIENCE if self._comes_back else _FIRST_LOOKS
 
     @property
     def _asleep(self) -> bool:
         """Without repeated rows there is nothing to learn, so look ever more rarely."""
-        return self._idle > _PATIENCE and bool((self.loop.index + 1) % 16)
+        return self._idle > self._enough and bool((self.loop.index + 1) % 16)
 
     def stop(self) -> None:
         """Let go of the batch."""
@@ -111,6 +120,8 @@ class LabelWatch(Watch):
             return
         labels = _labels_near(roots[0].grad_fn)
         if labels is None or labels.dim() != 1 or labels.shape[0] != rows.shape[0]:
+            self._idle += 1
+            self._looks += 1
             return
         keys = _keys(rows)
         if keys:
@@ -122,13 +133,14 @@ class LabelWatch(Watch):
 
     def _compare(self, keys: list[bytes], labels: list[int]) -> None:
         self._looks += 1
-        agreed = clashed = 0
+        agreed = clashed = again = 0
         known, facts = self._labels, self.facts
         counting = facts.since is None
         for key, label in zip(keys, labels, strict=True):
             before, times = known.get(key, (label, 0))
             if before == label:
                 agreed += times >= _REPEATS
+                again += times > 0
                 if times or len(known) < _MAX_KNOWN:
                     known[key] = (label, times + 1)
                     facts.known += counting and times + 1 == _REPEATS
@@ -138,6 +150,9 @@ class LabelWatch(Watch):
                 facts.is_function = False
                 return
         self._idle = 0 if agreed or clashed else self._idle + 1
+        if again and not self._comes_back:
+            self._comes_back, self._looks = True, 0
+            self.loop.calm.attend()
         self._decide(agreed, clashed)
 
     def _decide(self, agreed: int, clashed: int) -> None:

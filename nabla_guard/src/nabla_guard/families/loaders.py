@@ -7,22 +7,22 @@ load the data; no sample is touched.
 
 from __future__ import annotations
 
-import random
-import types
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..facts import OptimizerFacts, Place
 from ..loop.watch import Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .held_generators import generators_in
 from .loader_series import LoaderSeries
+from .worker_copies import WorkerCopies
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -36,8 +36,6 @@ __all__ = ["EpochFacts", "LoaderFacts", "LoaderWatch", "describe_loader"]
 
 _KEPT_EPOCHS = 8
 _KEPT_BATCHES = 4096
-_DEPTH = 3
-_MAX_PARTS = 32
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -47,6 +45,7 @@ class EpochFacts:
     Attributes:
         order: hash of the indices of each batch, in order; at most the first 4,096.
         given: batches handed to the program.
+        sorted: whether every index so far is above the one before it.
         epoch: the sampler's ``epoch`` when it began, as ``set_epoch`` sets it.
         step: step of the loop that was closed last when it began.
         others: batches that all other iterators had given when it began.
@@ -57,6 +56,7 @@ class EpochFacts:
 
     order: list[int] = field(default_factory=list)
     given: int = 0
+    sorted: bool = True
     epoch: int | None = None
     step: int = -1
     others: int = 0
@@ -72,6 +72,8 @@ class LoaderFacts:
         sampler: class name of its sampler.
         has_set_epoch: whether the sampler has ``set_epoch``.
         shuffles: whether it is meant to give another order in each epoch.
+        may_shuffle: whether it does not say so, and its sampler has ``set_epoch``.
+        copied_batches: rounds of an iterable dataset in which all workers delivered the same.
         batches: its length, where it has one.
         samples: length of its sampler, where it has one.
         workers: number of worker processes.
@@ -85,6 +87,8 @@ class LoaderFacts:
     sampler: str = ""
     has_set_epoch: bool = False
     shuffles: bool = False
+    may_shuffle: bool = False
+    copied_batches: int = 0
     batches: int | None = None
     samples: int | None = None
     workers: int = 0
@@ -111,6 +115,8 @@ class LoaderWatch(Watch):
         self._series = LoaderSeries()
         self._steps: dict[int, list[tuple[OptimizerFacts, int]]] = {}
         self._given = 0
+        self._last = -1  # the last index that was asked for
+        self._copies = WorkerCopies()
         self._stepped = False
         self._latest: EpochFacts | None = None
         self._opening: EpochFacts | None = None  # with workers, making one asks for indices
@@ -159,6 +165,8 @@ class LoaderWatch(Watch):
                 epoch.given += 1
                 self._given += 1
                 self._latest = epoch
+                if self._copies.watches:
+                    self.guarded(lambda: self._copies.given(epoch, batch))
             return batch
 
         return following
@@ -188,13 +196,15 @@ class LoaderWatch(Watch):
             self.loaders.append(facts)
         self._ended(facts)
         self._steps[id(facts)] = [(known.facts, known.facts.steps) for known in self.loop.book]
-        epoch = getattr(loader.sampler, "epoch", None)
+        epoch = getattr(_chooser(loader), "epoch", None)
         begun.step = self.loop.index if self._stepped else -1
         begun.others = self._given - sum(known.given for known in facts.epochs)
         begun.epoch = epoch if isinstance(epoch, int) else None
         facts.place = user_place()
         facts.iterators += 1
         facts.epochs.append(begun)
+        if isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1:
+            self._copies.follow(facts, begun)
         del facts.epochs[:-_KEPT_EPOCHS]
         self.news.append(facts)
 
@@ -212,20 +222,30 @@ class LoaderWatch(Watch):
         epoch = self._running.get(iterator) or self._opening
         if epoch is not None and len(epoch.order) < _KEPT_BATCHES:
             epoch.order.append(hash(tuple(index) if isinstance(index, list) else index))
+            if epoch.sorted and isinstance(index, list) and index and isinstance(index[0], int):
+                last, self._last = self._last if len(epoch.order) > 1 else -1, index[-1]
+                epoch.sorted = index == sorted(index) and last < index[0]
 
 
 def describe_loader(loader: DataLoader[object]) -> LoaderFacts:
     """Return what a loader says of itself before the first iterator is made."""
-    sampler = loader.sampler
+    sampler = _chooser(loader)
     return LoaderFacts(
         sampler=type(sampler).__name__,
         has_set_epoch=hasattr(sampler, "set_epoch"),
         shuffles=_shuffles(sampler),
+        may_shuffle=hasattr(sampler, "set_epoch") and not hasattr(sampler, "shuffle"),
         batches=_length(loader),
         samples=_length(sampler),
         workers=loader.num_workers,
         copied_generators=tuple(_copied_generators(loader)),
     )
+
+
+def _chooser(loader: DataLoader[object]) -> object:
+    """What decides about the order: the sampler, or a batch sampler that the program wrote."""
+    batches = loader.batch_sampler
+    return loader.sampler if batches is None or type(batches) is BatchSampler else batches
 
 
 def _shuffles(sampler: object) -> bool:
@@ -243,24 +263,4 @@ def _length(sized: object) -> int | None:
 
 def _copied_generators(loader: DataLoader[object]) -> Iterator[str]:
     if loader.num_workers >= 2 and loader.worker_init_fn is None:
-        yield from _generators_in(loader.dataset, "", 0)
-
-
-def _generators_in(holder: object, path: str, depth: int) -> Iterator[str]:
-    """Paths of the random generators that an object holds, also in its transforms."""
-    for name, value in _attributes(holder):
-        below = f"{path}.{name}" if path else name
-        numpy_made = type(value).__module__.startswith("numpy.random")
-        if numpy_made or isinstance(value, (random.Random, torch.Generator)):
-            yield below
-        elif depth < _DEPTH:
-            yield from _generators_in(value, below, depth + 1)
-
-
-def _attributes(holder: object) -> list[tuple[str, object]]:
-    if isinstance(holder, (list, tuple)):
-        few = holder[:_MAX_PARTS] if len(holder) <= _MAX_PARTS else ()
-        return [(str(index), value) for index, value in enumerate(few)]
-    if isinstance(holder, (type, types.ModuleType, torch.Tensor)):
-        return []
-    return list(getattr(holder, "__dict__", {}).items())
+        yield from generators_in(loader.dataset)

@@ -15,6 +15,7 @@ from ..loop.watch import Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
 from .class_picks import PICKS, picked_axis
+from .ctc import ctc_input
 from .graph import (
     FLAT,
     RESHAPES,
@@ -43,6 +44,7 @@ _LOSSES = frozenset(
     {
         "BinaryCrossEntropy",
         "BinaryCrossEntropyWithLogits",
+        "CtcLoss",
         "HuberLoss",
         "LogSigmoid",
         "LogSoftmax",
@@ -56,7 +58,7 @@ _LOSSES = frozenset(
 _LIKELIHOODS = PICKS | {"Log"}
 _EXPAND = frozenset({"Expand"})
 _WALKS = 6
-_EVERY = 100
+_EVERY = 96  # a calm loop is looked at in full then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ class LossInput:
         low: smallest target.
         high: largest target.
         one_hot: whether the targets are two-dimensional and each row sums to one.
+        blanks: number of targets that are the blank of a CTC loss.
         input_high: largest value of the input; only read for a negative log-likelihood.
         averaged: whether the loss is a mean over the targets.
         class_axis: the axis along which one entry of each row is picked, for ``"Pick"``.
@@ -113,6 +116,7 @@ class LossInput:
     low: float | None = None
     high: float | None = None
     one_hot: bool = False
+    blanks: int = 0
     input_high: float | None = None
     averaged: bool = False
     class_axis: int | None = None
@@ -135,7 +139,7 @@ class LossFacts:
 
 
 class LossWatch(Watch):
-    """Walks the graph of the first backward passes and of every hundredth step.
+    """Walks the graph of the first backward passes and of every 96th step.
 
     Attributes:
         facts: what was found.
@@ -290,6 +294,9 @@ def _given(node: Node) -> tuple[int, ...]:
 
 def _with_targets(found: LossInput, node: Node) -> LossInput:
     """Add what the loss saved of its targets; reads tensors."""
+    ctc = ctc_input(node) if found.loss == "CtcLoss" else None
+    if ctc is not None:
+        return replace(found, labels=ctc.labels, blanks=ctc.blanks, input_high=ctc.high)
     target = saved_tensor(node, "target")
     if target is None or not target.numel() or target.is_meta:
         return found

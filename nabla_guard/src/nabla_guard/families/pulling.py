@@ -134,7 +134,7 @@ def run_copy(call: ModuleCall, given: Tensor) -> Run:
 def _run(call: ModuleCall, given: Tensor) -> Run:
     module = copy_of(call.module)
     leaves: list[Tensor] = []
-    args, kwargs = call.args, dict(call.kwargs)
+    args, kwargs = call.args, _evaluating(call.kwargs)
     if given.is_floating_point():
         leaves.append(given.detach().clone().requires_grad_())
         args = tuple(leaves[0] if _is_same(value, given) else value for value in args)
@@ -157,6 +157,12 @@ def _run(call: ModuleCall, given: Tensor) -> Run:
             edge, shape = GradientEdge(inside[0], 0), inside[1]
             return Run(leaf=leaves[0], source=edge, shape=shape, device=output.device)
     raise Unsuitable("no output has the batch's size")
+
+
+def _evaluating(kwargs: Mapping[str, object]) -> dict[str, object]:
+    """The named arguments; the layers of Keras ask ``training`` instead of their module's mode."""
+    is_told = isinstance(kwargs.get("training"), bool)
+    return {**kwargs, "training": False} if is_told else dict(kwargs)
 
 
 def _is_same(value: object, given: Tensor) -> bool:

@@ -106,11 +106,33 @@ class ReachWatch(Watch):
             if isinstance(leaf, Parameter):
                 self._reached.add(id(self.loop.gradients.record(leaf).facts))
 
+    def is_constant(self, parameter: ParameterFacts) -> bool:
+        """Whether all its values are one number, as nothing that was ever trained has; reads it."""
+        found = self._tensor_of(parameter)
+        return found is not None and bool((found == found.flatten()[0]).all())
+
+    def replaced(self, held: Sequence[ParameterFacts]) -> list[ParameterFacts]:
+        """Parameters of living root modules that have a gradient, no optimizer, and the shape of a
+        held one that is in no module any more."""
+        self.loop.roots.refresh()
+        shapes = {facts.shape for facts in held if not facts.running}
+        return [
+            record.facts
+            for record in self.loop.gradients
+            if record.facts.running
+            and record.facts.shape in shapes
+            and not record.facts.ever_held
+            and (parameter := record.ref()) is not None
+            and parameter.grad is not None
+        ]
+
+    def _tensor_of(self, parameter: ParameterFacts) -> Tensor | None:
+        found = (record.ref() for record in self.loop.gradients if record.facts is parameter)
+        return next((tensor for tensor in found if tensor is not None and tensor.numel()), None)
+
     def holder(self, parameter: ParameterFacts) -> str | None:
         """Return the path of a plain attribute of a root module that holds ``parameter``."""
-        wanted = next(
-            (record.ref() for record in self.loop.gradients if record.facts is parameter), None
-        )
+        wanted = self._tensor_of(parameter)
         if wanted is None:
             return None
         for root in self.loop.roots.living:

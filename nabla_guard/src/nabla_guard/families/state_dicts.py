@@ -28,6 +28,8 @@ class ModuleLoad:
         missing: entries of the module that the state dict lacks.
         renamed: missing names with the unused name that differs only by a prefix and has the same
             shape.
+        moved: all missing names, each with the unused one of the same shape that begins otherwise,
+            where one change of the first part explains them all.
         untied: pairs of names that were one tensor before the call and are two after it.
         conflicting: pairs of names that are one tensor of the module, with different values in the
             state dict.
@@ -50,6 +52,7 @@ class ModuleLoad:
     applied: int
     missing: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
     untied: tuple[tuple[str, str], ...] = ()
     conflicting: tuple[tuple[str, str], ...] = ()
     split: tuple[tuple[str, str], ...] = ()
@@ -84,6 +87,7 @@ class NamesBefore:
             applied=sum(name in state for name in self.shapes),
             missing=missing,
             renamed=tuple(self._renamed(missing, _shapes(state))),
+            moved=self._moved(missing, _shapes(state)),
             untied=tuple(pair for pair in self.tied if pair not in now),
             conflicting=tuple(pair for pair in self.tied if _differ(state, pair)),
             split=tuple(self._split(module, state)),
@@ -111,6 +115,22 @@ class NamesBefore:
             found = by_end.get(name) or next((end for end in shorter if end in unused), None)
             if found is not None and state[found] == self.shapes[name]:
                 yield name, found
+
+    def _moved(
+        self, missing: tuple[str, ...], state: Mapping[str, tuple[int, ...] | None]
+    ) -> tuple[tuple[str, str], ...]:
+        """Pair all missing names with unused ones in which another first part stands."""
+        wanted = {name.partition(".")[0] for name in missing}
+        if len(wanted) != 1:
+            return ()
+        for first in dict.fromkeys(name.partition(".")[0] for name in state):
+            pairs = tuple((name, ".".join([first, name.partition(".")[2]])) for name in missing)
+            if all(
+                found not in self.shapes and state.get(found) == self.shapes[name]
+                for name, found in pairs
+            ):
+                return pairs
+        return ()
 
     def _split(self, module: Module, state: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         homes: dict[tuple[int, tuple[int, ...]], str] = {}

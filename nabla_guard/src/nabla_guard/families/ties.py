@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["TieFacts", "TieWatch"]
 
 TieKind = Literal["broken", "declared", "memory", "values"]
-_FIRST_LOOK = 2
-_EVERY = 100
+_FIRST_LOOK = 1
+_EVERY = 96  # a calm loop is looked at in full then
 _MIN_ELEMENTS = 16
 _DECLARES = ("tie_word_embeddings", "tie_embeddings", "tie_weights", "weight_tying")
 
@@ -84,8 +84,8 @@ class TieWatch(Watch):
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
-        steps = self.loop.index + 1
-        if steps != _FIRST_LOOK and steps % _EVERY:
+        step = self.loop.index
+        if step != _FIRST_LOOK and (step % _EVERY or not step):
             return
         for reference, groups in self._roots.values():
             module = reference()

@@ -3,7 +3,8 @@
 Every parameter of an optimizer that was written, cleared and stepped in the same way for some steps
 is taken to go on like the first of them. What deviates from the pattern ends the calm at once;
 in any case every sixteenth step is looked at in full, and every 32nd of a loop in which nothing
-has changed for a long time.
+has changed for a long time. Those who look at a step now and then choose every 96th, which is one
+of them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ _REGULAR_STEPS = 3
 _EVERY = 16
 _SELDOM = 32
 _LONG_STEPS = 256
-_RARELY = 100  # a round number: some look at every hundredth step
 
 
 class Calm:
@@ -41,6 +41,7 @@ class Calm:
 
     Attributes:
         on: whether the present step is expected to be like the ones before.
+        due: the step after which one is looked at in full.
         quick: a shorter way through such a step, where there is one.
     """
 
@@ -52,7 +53,7 @@ class Calm:
         self._held: list[tuple[OptimizerRecord, Group]] = []
         self._wait_until = 0
         self._changed_at = 0
-        self._due = 0
+        self.due = 0
 
     def attend(self, steps: int = 0) -> None:
         """Something happened that is not part of the pattern: look closely.
@@ -96,18 +97,18 @@ class Calm:
         """Begin or end the calm between two steps."""
         index = self._loop.index
         if self.on:
-            if index >= self._due:
+            if index >= self.due:
                 self.interrupt()
         elif record.regular >= _REGULAR_STEPS and index >= self._wait_until:
-            self._due = self._next_due(index)
-            if index < self._due:
+            self.due = self._next_due(index)
+            if index < self.due:
                 self._begin(index)
 
     def _next_due(self, index: int) -> int:
         """The first step from this one on after which one is looked at in full."""
         while True:
             every = _EVERY if index - self._changed_at < _LONG_STEPS else _SELDOM
-            if not (index + 1) % every or (index + 1) % _RARELY in (0, _RARELY - 1):
+            if not (index + 1) % every:
                 return index
             index += 1
 
@@ -195,6 +196,7 @@ class Calm:
             if quick is not None:
                 INSTRUMENT.let_through(None)
                 quick.give_up()
+                INSTRUMENT.keeper.expire()
             self._held = []
             self._loop.gradients.wake()
             self._loop.watches.calm(False)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -42,9 +42,12 @@ _PLAIN = frozenset({Tensor})
 _GRADED = Ambient(True)
 _NOTHING: Mapping[str, object] = {}
 _version = attrgetter("_version")
+_new = tuple.__new__  # what a named tuple's own way costs twice
+_Begun = tuple[object, ...]
 _DOORS = 4  # this many of the innermost functions are ours
 _is_autocast = torch._C._is_any_autocast_enabled
 _is_recording = torch.is_grad_enabled
+_tracing = torch._C._get_tracing_state
 _current_task = torch._C._current_graph_task_id
 _transforms = torch._C._functorch.peek_interpreter_stack
 
@@ -93,6 +96,7 @@ class Express:
         "_quick",
         "_running",
         "_stops",
+        "_tape",
         "_thread",
     )
 
@@ -102,6 +106,7 @@ class Express:
         self._thread = get_ident()
         self._keeper = INSTRUMENT.keeper
         self._kept = INSTRUMENT.keeper.kept
+        self._tape = self._kept.tape
         self._here = loop.layers.gatherer()
         self._put_off = loop.pending.traffic.put_off
         self._heard_calls = loop.watches.listens("forward_ended")
@@ -129,29 +134,29 @@ class Express:
         if stop is None or stop.ref() is not module:
             return DECLINED
         try:
-            note = self._begin(stop, module, args)
+            begun = self._begin(stop, module, args)
         except Exception:
             return DECLINED  # it will happen again on the long way, where it is reported
-        if note is None:
+        if begun is None:
             return DECLINED
-        kept = self._kept
+        kept, output = self._kept, None
         kept.depth += 1
         self._running = running
         running.inside = self._here or NOBODY if stop.seen and self._loop.due else NOBODY
         try:
-            note.output = original(module, *args)
+            output = original(module, *args)
         finally:
             running.inside = None
-            if note.output is not None:
-                kept.later.append(note)
+            if output is not None:
+                kept.later.append(_new(CallNote, (*begun, output)))
                 if stop.root is not None:
-                    self._put_off(stop.root, args, _NOTHING, note.output)
+                    self._put_off(stop.root, args, _NOTHING, output)
                     if self._heard_calls:
-                        self._loop.watches.called(stop.root, module, args, note.output)
+                        self._loop.watches.called(stop.root, module, args, output)
                 elif stop.told:
-                    self._tell(module, args, note.output)
+                    self._tell(module, args, output)
             self._listen()
-        return note.output
+        return output
 
     def backward(
         self,
@@ -178,7 +183,10 @@ class Express:
             kept.recorder.leave_stack()
         kept.in_backward = True
         kept.depth += 1
-        kept.later.append(BackwardNote(spot_above(_DOORS - 1), ambient_now(), roots, args, kwargs))
+        plain = _is_recording() and not _is_autocast()
+        ambient = _GRADED if plain else ambient_now()
+        note = (spot_above(_DOORS - 1), ambient, roots, args, kwargs)
+        kept.later.append(_new(BackwardNote, note))
         if kept.region is _LOSS:
             kept.end_region(_UPDATE)
         try:
@@ -190,6 +198,38 @@ class Express:
             kept.in_backward = False
             self._listen()
         return gradients
+
+    def clear(
+        self,
+        original: Callable[..., object],
+        owner: Optimizer | Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """Clear gradients; ``DECLINED`` when it was not done."""
+        kept, quick = self._kept, self._quick
+        if (
+            quick.optimizer() is not owner
+            or get_ident() != self._thread
+            or not self._keeper.enabled
+            or kept.recorder.on
+            or kept.replaying
+            or kept.later
+            or self._tape.entries  # there may have been a backward pass, which is forgotten now
+        ):
+            return DECLINED
+        outcome = original(owner, *args, **kwargs)
+        loop, here = self._loop, self._here
+        try:
+            if loop.calm.quick is not quick:
+                loop.gradients_cleared(owner)
+                return outcome
+            if here is not None:
+                here.drop_marked()
+            quick.cleared()
+        except Exception as error:
+            INSTRUMENT.drop(loop, error)
+        return outcome
 
     def step(self, optimizer: Optimizer) -> bool:
         """Close a step that is about to run; return whether it is dealt with."""
@@ -206,18 +246,35 @@ class Express:
         except Exception:
             return False  # it will happen again on the long way, where it is reported
 
+    def ended(self, optimizer: Optimizer) -> bool:
+        """Begin the next step; return whether that is dealt with."""
+        kept, keeper = self._kept, self._keeper
+        if get_ident() != self._thread or not keeper.enabled or kept.replaying:
+            return False
+        if kept.only is None or kept.only() is not optimizer:
+            return False
+        try:
+            self._loop.step_ended(optimizer, False)
+        except Exception as error:
+            INSTRUMENT.drop(self._loop, error)
+        if keeper.enabled:
+            kept.pass_on()
+            self._listen()
+        return True
+
     # ------------------------------------------------------------------ private
     def _meet(self, module: Module) -> _Stop | None:
         state = self._kept.roots.get(id(module))
         if state is None or state.root() is not module:
             return None
         root = self._quick.roots.get(id(module))
-        state.look_again()
+        if state.stale:
+            state.look_again()
         seen = self._loop.scope.has_module(module)
         stop = self._stops[id(module)] = _Stop(module, state, root, seen)
         return stop
 
-    def _begin(self, stop: _Stop, module: Module, args: tuple[object, ...]) -> CallNote | None:
+    def _begin(self, stop: _Stop, module: Module, args: tuple[object, ...]) -> _Begun | None:
         """A root is about to run: note what will be gone afterwards; ``None`` to decline."""
         kept, state = self._kept, stop.state
         if (
@@ -234,30 +291,29 @@ class Express:
         if kept.recorder.on:
             kept.recorder.leave_stack()  # before any tensor is looked at
         if self._here is not None and stop.seen:
-            if _len_torch_function_stack() or _is_traced():
+            if _len_torch_function_stack() or _tracing() is not None:
                 return None
             self._here.enter(module)
         if not _PLAIN.issuperset(map(type, args)):
             return None
-        given = cast("tuple[Tensor, ...]", args)
-        versions = [*map(_version, given)]  # raises where there is none
+        versions = [*map(_version, args)]  # raises where there is none
         version = state.version() if state.has_parameters else 0
-        drawn = draw_state() if state.draws else None
+        drawn = draw_state() if state.draws else None  # not where nothing can draw
         if not state.plain:
             if kept.region is not _LOSS:
                 kept.end_region(_LOSS)
             if state.has_buffers and not kept.has_call_of(module):
                 state.keep_buffers()
         spot, ambient = spot_above(_DOORS), ambient_now() if _is_autocast() else _GRADED
-        return CallNote(
-            spot, ambient, module, state, stop.training, given, versions, drawn, version
-        )
+        return spot, ambient, module, state, stop.training, args, versions, drawn, version
 
     def _listen(self) -> None:
         """What the keeper's ``resume`` does: note the user's own calls again."""
         kept = self._kept
-        depth = kept.depth = kept.depth - 1
-        if not (depth or kept.recorder.on) and kept.worth and kept.overflows < MAX_OVERFLOWS:
+        depth = kept.depth = kept.depth - 1 if kept.depth > 1 else 0
+        if depth or not kept.worth or kept.recorder.on or not self._keeper.enabled:
+            return
+        if kept.overflows < MAX_OVERFLOWS:
             kept.recorder.enter_stack()
 
     def _tell(self, module: Module, args: tuple[object, ...], output: object) -> None:
@@ -267,11 +323,14 @@ class Express:
             INSTRUMENT.drop(self._loop, error)
 
     def _written(self, roots: Sequence[Tensor]) -> None:
+        loop, quick, here = self._loop, self._quick, self._here
         try:
-            self._loop.backward_ended(roots)
+            if loop.calm.quick is not quick:
+                loop.backward_ended(roots)
+                return
+            loop.backwards += 1
+            if here is not None:
+                here.mark()
+            quick.written(roots, loop.backwards)
         except Exception as error:
-            INSTRUMENT.drop(self._loop, error)
-
-
-def _is_traced() -> bool:
-    return torch._C._get_tracing_state() is not None
+            INSTRUMENT.drop(loop, error)

@@ -76,7 +76,7 @@ class LiveLoop:
         self.index = 0
         self._stepped: set[int] = set()
         self.pending = Pending()
-        self._backwards = 0
+        self.backwards = 0
         self.attentive = True
         self.wanted: frozenset[str] = frozenset()
         self._view = LoopView(self)
@@ -171,15 +171,15 @@ class LiveLoop:
 
     def backward_ended(self, roots: Sequence[Tensor]) -> None:
         """See :class:`.listener.Listener`."""
-        self._backwards += 1
+        self.backwards += 1
         if self.layers.measures:
             self.layers.backward_over()
         if self.calm.quick is not None:
-            self.calm.quick.written(roots, self._backwards)
+            self.calm.quick.written(roots, self.backwards)
             return
         written = self.gradients.written()
         if self.gradients.groups:
-            call = Call(kind="write", backward=self._backwards)
+            call = Call(kind="write", backward=self.backwards)
             joined = self.gradients.joined(written)
             self.calm.written(written, call, self._loss(roots))
             self.watches.backward_ended(roots, joined, call)
@@ -191,7 +191,7 @@ class LiveLoop:
         )
         place = user_place() if early else None
         flags = count_nonzero(early) if early else {}
-        call = Call(kind="write", place=place, backward=self._backwards)
+        call = Call(kind="write", place=place, backward=self.backwards)
         self.book.note_writes(written, self._loss(roots), call, flags)
         self.watches.backward_ended(roots, written, call)
         stepping = self.pending.record
@@ -257,7 +257,8 @@ class LiveLoop:
             record.end_step(self.index, self.gradients.groups.get(id(record)))
             self.attentive = self.book.curious
             self.book.note_foreign_step(record)
-        self.calm.step_ended(record)
+        if not self.calm.on or self.index >= self.calm.due:
+            self.calm.step_ended(record)
         if self.roots.now:
             self.roots.end_step()
         self.pending.traffic.clear()

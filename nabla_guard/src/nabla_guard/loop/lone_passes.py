@@ -22,6 +22,7 @@ from ..taps.backward import in_transform
 from ..taps.instrument import INSTRUMENT
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .bare_passes import BarePasses
 from .exact import fault_in
 from .signals import can_read, is_ordinary, norms, read
 from .watch import EVERY_EVENT, Watch
@@ -46,7 +47,8 @@ class LonePass:
     Attributes:
         step: at which step of the loop, or which pass of a loop without steps.
         numbers: what was not finite.
-        recovered: a scaler skipped the step, and the run went on with finite losses.
+        recovered: a scaler skipped the step or the program handled it, and the run went on with
+            finite losses.
     """
 
     step: int
@@ -69,6 +71,7 @@ class LonePasses(Watch):
         self._loss: Tensor | None = None
         self._skipped: LonePass | None = None
         self._in_a_row = 0
+        self._bare = BarePasses(self._is_trained, self.guarded)
 
     @property
     def patient(self) -> frozenset[str]:
@@ -76,7 +79,9 @@ class LonePasses(Watch):
         return EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
-        """Listen to gradient scalers."""
+        """Listen to gradient scalers, and to derivatives that write no gradient."""
+        if not self._has_stepped():
+            INSTRUMENT.tell_derivatives(self._derived)
         patches.replace(torch.amp.GradScaler, "scale", self._wrap_scale)
         patches.replace(torch.amp.GradScaler, "step", self._wrap_step)
 
@@ -84,6 +89,12 @@ class LonePasses(Watch):
         """Let go of the loss; what was skipped last may have been the end of the run."""
         self._loss = None
         self._settle(recovered=True)
+        INSTRUMENT.tell_derivatives(None)
+        self._bare.end()
+        bare, self._bare.found = self._bare.found, []
+        for found in bare:
+            handled = found.is_handled
+            self.found.append(LonePass(step=found.step, numbers=found.numbers, recovered=handled))
 
     def backward_ended(
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
@@ -97,7 +108,7 @@ class LonePasses(Watch):
         with torch.no_grad():
             measured = norms([*losses, *(grad for _, _, grad in grads)])
             finite = math.isfinite(sum(read([norm for norm in measured if norm is not None])))
-        if not finite and not self._bad:
+        if not finite and not self._bad and not self._bare.inherits(losses):
             single = len(losses) == 1 and losses[0].numel() == 1
             numbers = NumberFacts(
                 optimizer=OptimizerFacts(name="the update by hand"),
@@ -108,16 +119,32 @@ class LonePasses(Watch):
                 findings=self._again([(name, parameter) for name, parameter, _ in grads]),
             )
             self.found.append(LonePass(step=index, numbers=numbers))
-        self._bad = not finite
+        self._bad = self._bare.follows = not finite
         INSTRUMENT.keeper.pass_ends()
+
+    def _derived(
+        self, outputs: Sequence[Tensor], args: tuple[object, ...], results: object
+    ) -> None:
+        self.guarded(lambda: self._bare.derived(outputs, args, results))
+
+    def _has_stepped(self) -> bool:
+        """Whether an optimizer trains here, whose steps are judged."""
+        return bool(self.loop.scope.chosen) or any(record.facts.steps for record in self.loop.book)
+
+    def _is_trained(self, inputs: Sequence[Tensor]) -> bool:
+        """Whether an optimizer steps here, or holds what the derivatives are taken by."""
+        if self._has_stepped():
+            return True
+        held = (record.facts.parameters for record in self.loop.book if record.ref() is not None)
+        if any(parameter.running for parameters in held for parameter in parameters):
+            return True
+        return any(found.facts.optimizers for found in self.loop.gradients.known(inputs))
 
     def _has_optimizer(self, written: Sequence[GradientRecord]) -> bool:
         """Whether a step of an optimizer will follow, at which the pass is judged."""
-        if written:
-            held = any(found.facts.optimizers for found in written)
-        else:
-            held = any(record.facts.steps for record in self.loop.book)
-        return held or bool(self.loop.scope.chosen)
+        if not written:
+            return self._has_stepped()
+        return bool(self.loop.scope.chosen) or any(found.facts.optimizers for found in written)
 
     def _again(self, parameters: Sequence[tuple[str, Tensor]]) -> Findings | None:
         """Execute the pass again, a few times per run at most."""

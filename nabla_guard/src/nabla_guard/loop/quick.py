@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QuickStep"]
 
-_grad, _version, _has_graph = map(attrgetter, ("grad", "_version", "requires_grad"))
+_grad, _version = attrgetter("grad"), attrgetter("_version")
 _CLEAR = 0  # every other entry of a log is the serial number of a backward pass
 
 
@@ -57,7 +57,7 @@ class QuickStep:
         "_record",
         "_refs",
         "_size",
-        "_version",
+        "_version",  # the sum of the counters: between two steps nobody writes to a parameter
         "optimizer",
         "roots",
     )
@@ -76,7 +76,7 @@ class QuickStep:
         self._kinds: list[bool] = []
         self._losses: list[float] = []
         self._passes: bool | None = None
-        self._version = self._count_writes()
+        self._version = sum(map(_version, map(call, self._refs)))
 
     @staticmethod
     def suits(loop: LiveLoop, records: Sequence[OptimizerRecord]) -> bool:
@@ -188,7 +188,10 @@ class QuickStep:
         self._log.clear()
         self._kinds.clear()
         self._losses.clear()
-        self._version = self._count_writes()
+        try:
+            self._version = sum(map(_version, map(call, self._refs)))
+        except AttributeError:  # one of them is gone
+            self._version = -1
 
     def give_up(self) -> None:
         """Note what happened so far in the present step as the slow way would have."""
@@ -212,13 +215,6 @@ class QuickStep:
             rates.append(rate)
         return tuple(rates) if moves and size == self._size else ()
 
-    def _count_writes(self) -> int:
-        """The sum of the version counters: between two steps nobody writes to a parameter."""
-        try:
-            return sum(map(_version, map(call, self._refs)))
-        except AttributeError:  # one of them is gone
-            return -1
-
     def _read(self) -> dict[str, float] | None:
         """Loss and norm of the gradients; ``None`` when they do not tell enough."""
         total = sum(self._losses)
@@ -227,9 +223,9 @@ class QuickStep:
         try:
             parameters = list(map(call, self._refs))
             grads = list(map(_grad, parameters))
-            if sum(map(_version, parameters)) != self._version or any(map(_has_graph, grads)):
-                return None  # written to by hand, or of a backward with create_graph
+            if sum(map(_version, parameters)) != self._version:
+                return None  # written to by hand
             norm = joint_norm(grads)
-        except (AttributeError, RuntimeError):  # one is gone, or sparse all of a sudden
+        except (AttributeError, TypeError, RuntimeError):  # one is gone, or sparse all of a sudden
             return None
         return None if norm is None else {"loss": total / len(self._losses), "grad_norm": norm}

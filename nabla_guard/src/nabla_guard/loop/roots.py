@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from operator import call, is_
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Module
 
 from ..facts import ModuleFacts
 from ..taps.place import user_place
+from ..taps.structure import modules_of, parameters_in
 from .gradients import GradientTable
 
 __all__ = ["RootRecord", "RootTable"]
@@ -21,6 +24,7 @@ _DROPOUTS = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
+_MODAL = (*_DROPOUTS, nn.modules.batchnorm._BatchNorm, nn.MultiheadAttention, nn.RNNBase)
 _EARLY_CALLS = 4
 
 
@@ -45,7 +49,16 @@ class RootRecord:
         training: mode of the last call.
     """
 
-    __slots__ = ("calls", "facts", "odd_inputs", "odd_outputs", "ref", "switches", "training")
+    __slots__ = (
+        "_parts",
+        "calls",
+        "facts",
+        "odd_inputs",
+        "odd_outputs",
+        "ref",
+        "switches",
+        "training",
+    )
 
     def __init__(self, module: Module) -> None:
         self.ref = weakref.ref(module)
@@ -55,12 +68,35 @@ class RootRecord:
         self.odd_outputs: set[str] = set()
         self.odd_inputs: set[str] = set()
         self.switches: list[weakref.ref[Module]] = []
+        self._parts: list[weakref.ref[Module | Tensor]] = []
 
     def register(self, gradients: GradientTable) -> None:
         """Read the module's parameters and mode-dependent submodules again."""
         module = self.ref()
         if module is None:
             return
+        modules = modules_of(module)
+        switches = [found for found in modules if isinstance(found, _MODAL)]
+        if switches or self.switches:
+            self._note_switches(switches)
+        plain = type(module).named_parameters is Module.named_parameters
+        if self._has_changed([*modules, *parameters_in(modules)]) or not plain:
+            self._name(module, gradients)
+
+    def _has_changed(self, parts: Sequence[Module | Tensor]) -> bool:
+        """Whether it does not consist of the very same modules and parameters any more."""
+        known = self._parts
+        if len(known) == len(parts) and all(map(is_, map(call, known), parts)):
+            return False
+        self._parts = [*map(weakref.ref, parts)]
+        return True
+
+    def _note_switches(self, modules: Sequence[Module]) -> None:
+        switches = [found for found in modules if _depends_on_mode(found)]
+        self.switches = [weakref.ref(found) for found in switches]
+        self.facts.mode_dependent = tuple(sorted({type(found).__name__ for found in switches}))
+
+    def _name(self, module: Module, gradients: GradientTable) -> None:
         self.facts.parameters = []
         for name, parameter in module.named_parameters():
             facts = gradients.record(parameter).facts
@@ -70,9 +106,6 @@ class RootRecord:
                 facts.root = self.facts
                 facts.frozen_first = not parameter.requires_grad
             self.facts.parameters.append(facts)
-        switches = [found for found in module.modules() if _depends_on_mode(found)]
-        self.switches = [weakref.ref(found) for found in switches]
-        self.facts.mode_dependent = tuple(sorted({type(found).__name__ for found in switches}))
 
     def count(self, module: Module, grad: bool) -> None:
         """Count a call."""

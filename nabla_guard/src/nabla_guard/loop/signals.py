@@ -71,9 +71,11 @@ def joint_norm(tensors: list[Tensor]) -> float | None:
 
     Returns:
         ``None`` when the sum of squares is not certain: not finite, or so small or large that
-        squares may have left the range of the dtype.
+        squares may have left the range of the dtype; and when a graph would be made.
     """
     flat = torch._C._nn.flatten_dense_tensors(tensors)
+    if flat.requires_grad:
+        return None
     squares: float = torch.dot(flat, flat).item()
     low, high = _SAFE_SQUARES
     return math.sqrt(squares) if low < squares < high else None

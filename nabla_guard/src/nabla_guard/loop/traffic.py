@@ -93,8 +93,9 @@ class Traffic:
 
     def clear(self) -> None:
         """Forget everything, so that no batch is kept past its step."""
-        self.inputs.clear()
-        self.outputs.clear()
+        if self.inputs or self.outputs:
+            self.inputs.clear()
+            self.outputs.clear()
         self._later.clear()
         self._counted = 0
         self.complete = True

@@ -28,13 +28,16 @@ class LoopView:
     @property
     def stepping(self) -> OptimizerFacts | None:
         """The optimizer whose step is being closed."""
-        self._note_calls()
+        quick = self._loop.calm.quick
+        if quick is not None:
+            quick.note_calls()
         return self._loop.stepping
 
     @property
     def optimizers(self) -> list[OptimizerFacts]:
         """Optimizers that are alive, also those made before the instrument was attached."""
-        self._note_calls()
+        if self._loop.calm.quick is not None:
+            self._loop.calm.quick.note_calls()
         self._loop.book.search(self._loop.scope.has_optimizer)
         return self._loop.book.facts
 
@@ -95,8 +98,3 @@ class LoopView:
         for record in self._loop.book:
             if record.judged and record.facts.steps and self._last is None:
                 self._last = parameters_left_behind(record)
-
-    def _note_calls(self) -> None:
-        quick = self._loop.calm.quick
-        if quick is not None:
-            quick.note_calls()

@@ -59,7 +59,7 @@ def _step(birth: Birth, numbers: NumberFacts, step: int) -> int:
     written, step_at = birth.place, numbers.optimizer.step_at
     if birth.phase != "parameter" or written is None:
         return step
-    before = follows(written, step_at, otherwise=birth.source == "parameter")
+    before = follows(written, step_at, otherwise=birth.source != "buffer")
     return max(0, step - 1) if before else step
 
 

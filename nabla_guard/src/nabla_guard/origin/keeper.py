@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from ..taps.place import user_line
 from .ambient import ambient_now, generators_now
 from .kept import Entered, Kept, PerThread
+from .parts import is_pass
 from .region import Region
 from .root_state import RootState
 from .tape import BackwardEntry, CallEntry, Tape, leaves
@@ -81,14 +82,24 @@ class Keeper:
         """Keep what happens from now on, in the calling thread from this moment."""
         if not self.enabled:
             self.enabled = True
-            self.threads = PerThread()
+            self._renew()
             self.resume()
 
     def stop(self) -> None:
         """Let go of everything."""
         self.enabled = False
         self.threads.kept.recorder.leave_stack()
-        self.threads = PerThread()
+        self._renew()
+
+    def expire(self) -> None:
+        """Calls of root modules have passed unseen: read their lists again at the next ones."""
+        for state in self.threads.kept.roots.values():
+            state.stale = True
+
+    def _renew(self) -> None:
+        """Forget the steps, in all threads."""
+        before, self.threads = self.threads.kept, PerThread()
+        self.threads.kept.take_over(before)
 
     # ------------------------------------------------------------------ pauses
     def pause(self) -> None:
@@ -281,10 +292,11 @@ class Keeper:
     def pass_ends(self) -> None:
         """A backward pass that no step follows is over: the passes before it are not needed."""
         kept = self.kept
-        passes = [e.number for e in kept.tape.entries if isinstance(e, BackwardEntry)]
+        passes = [entry for entry in kept.tape.entries if is_pass(entry)]
         kept.begin_step()
         if passes:
-            last, kept.since = kept.since, passes[-1]
+            last, kept.since = kept.since, passes[-1].number
+            kept.tape.disown(kept.since, plain=not isinstance(passes[-1], BackwardEntry))
             living = kept.tape.living()
             kept.tape.keep_only(lambda entry: entry.number > last or entry.number in living)
 

@@ -17,7 +17,7 @@ from .tape import BackwardEntry, Tape
 
 __all__ = ["Entered", "Kept", "PerThread"]
 
-_LOSS = Region.LOSS  # looking it up in its class takes a while
+_LOSS, _PREPARATION = Region.LOSS, Region.PREPARATION  # a look-up in the class takes a while
 _MAX_OPS = 2048
 _MAX_EARLY_OPS = 256
 _QUIET_STEPS = 8
@@ -89,6 +89,20 @@ class Kept:
         self.entered: Entered | None = None
         self._ops = self._noted = 0
 
+    def take_over(self, before: Kept) -> None:
+        """Begin with what was known in an earlier session; the first step looks at it all again.
+
+        Args:
+            before: what was kept then; only what holds for the modules and the habits of the
+                user's code is taken.
+        """
+        known = before.roots.items()
+        self.roots = {key: state for key, state in known if state.root() is not None}
+        for state in self.roots.values():
+            state.rest()
+        self.quiet = [min(steps, _QUIET_STEPS - 1) for steps in before.quiet]
+        self.only = before.only
+
     @property
     def tape(self) -> Tape:
         """Entries since the last step."""
@@ -135,6 +149,13 @@ class Kept:
         self._noted = 0
         silent = quiet[following]
         self.worth = silent < _QUIET_STEPS or not silent % _LISTEN_AGAIN_STEPS
+
+    def pass_on(self) -> None:
+        """The only optimizer has stepped: forget the step, and begin the next one."""
+        self.later.clear()
+        self._tape.clear()
+        self.end_region(_PREPARATION)
+        self._ops = self._noted = 0
 
     def begin_step(self) -> None:
         """Count the noted calls of a new step."""

@@ -73,8 +73,7 @@ class Ledger:
         if not (dtype.is_floating_point or dtype.is_complex):
             return FINITE
         state = state_of(tensor)
-        if state == FINITE:
-            self._known[id(tensor)] = self._entry(tensor, state, frozenset())
+        self._known[id(tensor)] = self._entry(tensor, state, frozenset())
         return state
 
     def forget(self, written: Iterable[Tensor]) -> None:

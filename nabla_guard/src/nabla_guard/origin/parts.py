@@ -20,10 +20,14 @@ __all__ = [
     "differentiates",
     "found_in",
     "hooks_in",
+    "is_pass",
     "module_of",
+    "outputs_of",
     "phases_of",
     "relevant",
+    "shows_loss",
     "site_of",
+    "updating",
 ]
 
 FoundT = TypeVar("FoundT")
@@ -41,7 +45,7 @@ def relevant(entries: Sequence[Entry], since: int) -> list[Entry]:
     old: set[int] = set()
     for entry in reversed(entries):
         number = entry.number
-        if number in needed or (number > since and _is_pass(entry)):
+        if number in needed or (number > since and is_pass(entry)):
             needed |= {number, *uses[number]}
     for entry in entries:
         if entry.number <= since or uses[entry.number] & old:
@@ -53,7 +57,8 @@ def _roots(entry: Entry) -> tuple[object, ...]:
     return entry.roots if isinstance(entry, BackwardEntry) else ()
 
 
-def _is_pass(entry: Entry) -> bool:
+def is_pass(entry: Entry) -> bool:
+    """Whether an entry takes derivatives, also such that write no gradient."""
     return isinstance(entry, BackwardEntry) or differentiates(entry)
 
 
@@ -69,7 +74,7 @@ def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
     phases: dict[int, Phase] = {}
     following: Phase = "backward"
     for entry in reversed(entries):
-        if _is_pass(entry):
+        if is_pass(entry):
             following = "loss"
         elif is_model(entry) and following == "loss":
             following = _before_a_model(entries, entry)
@@ -81,6 +86,21 @@ def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
         elif phase == "loss" and first is not None and number < first:
             phases[number] = "data"
     return phases
+
+
+def updating(entries: Sequence[Entry]) -> set[int]:
+    """Return the entries that made what the last one takes derivatives by: an update by hand."""
+    last = entries[-1]
+    if not isinstance(last, OpEntry) or last.function is not torch.autograd.grad:
+        return set()  # what a transform differentiates by is one of many arguments
+    found = set(made_in((last.args[1:], dict(last.kwargs).get("inputs"))))
+    for entry in reversed(entries):
+        if entry.number in found:
+            if is_pass(entry) or isinstance(entry, CallEntry):
+                found.discard(entry.number)
+            else:
+                found |= set(made_in((entry.args, dict(entry.kwargs))))
+    return found
 
 
 def _fed_by_a_model(entries: Sequence[Entry]) -> set[int]:
@@ -126,6 +146,20 @@ def differentiates(entry: Entry) -> bool:
     if not isinstance(entry, OpEntry):
         return False
     return entry.differentiates or entry.function is torch.autograd.grad
+
+
+def shows_loss(entry: Entry) -> bool:
+    """Whether an entry takes derivatives of a loss that can be seen: transforms hide theirs."""
+    return isinstance(entry, BackwardEntry) or (is_pass(entry) and not _is_transform(entry))
+
+
+def _is_transform(entry: Entry) -> bool:
+    return isinstance(entry, OpEntry) and entry.function is not torch.autograd.grad
+
+
+def outputs_of(entry: Entry) -> tuple[object, ...]:
+    """Return of what an entry takes derivatives, frozen."""
+    return entry.args[:1] or (entry.kwargs.get("outputs"),)
 
 
 def module_of(entry: Entry) -> Module | None:

@@ -91,6 +91,8 @@ class StepRecorder(TorchFunctionMode):
     Attributes:
         on: whether calls are noted.
         leftover: it was to leave while torch had taken it off for a call, and was put back since.
+        handling: how many calls it is passing on now, one inside of another.
+        after: to be done once the call that runs is noted.
     """
 
     def __init__(self, kept: Kept) -> None:
@@ -98,12 +100,13 @@ class StepRecorder(TorchFunctionMode):
         self._kept = kept
         self.on = False
         self.leftover = False
-        self._handling = 0
+        self.handling = 0
+        self.after: Callable[[], None] | None = None
 
     def enter_stack(self) -> None:
         """Start noting in this thread."""
         self.on = True
-        if self._handling:
+        if self.handling:
             return  # torch puts it back when the call that is being handled returns
         if not _length():
             _push(self)
@@ -118,7 +121,7 @@ class StepRecorder(TorchFunctionMode):
     def leave_stack(self) -> None:
         """Stop noting; what the user left on the stack stays as it is."""
         self.on = False
-        self.leftover = bool(self._handling)
+        self.leftover = bool(self.handling)
         if _length() == 1:
             mode = _pop()
             if mode is not self:
@@ -141,21 +144,32 @@ class StepRecorder(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         draws = getattr(func, "__name__", "") in _DRAWS
         before = generators_now() if draws else None
-        self._handling += 1
+        self.handling += 1
         try:
             outcome = func(*args, **kwargs) if kwargs else func(*args)
         finally:
-            self._handling -= 1
-        if not self.on:
-            return outcome
-        try:
-            entry = self.note(func, args, kwargs or {}, outcome)
-            if entry is not None:
-                entry.generators = before
-                self._kept.count()
-        except Exception as error:
-            self._kept.tape.problem(f"{type(error).__name__} while noting a call: {error}")
+            self.handling -= 1
+        if self.on:
+            try:
+                entry = self.note(func, args, kwargs or {}, outcome)
+                if entry is not None:
+                    entry.generators = before
+                    self._kept.count()
+            except Exception as error:
+                self._kept.tape.problem(f"{type(error).__name__} while noting a call: {error}")
+        if self.after is not None:
+            self._do_after()
         return outcome
+
+    def _do_after(self) -> None:
+        """Do what had to wait for the note; torch still has this mode off its stack."""
+        after, self.after = self.after, None
+        self.handling += 1
+        try:
+            if after is not None:
+                after()
+        finally:
+            self.handling -= 1
 
     def note(
         self,

@@ -30,10 +30,14 @@ from .parts import (
     differentiates,
     found_in,
     hooks_in,
+    is_pass,
     module_of,
+    outputs_of,
     phases_of,
     relevant,
+    shows_loss,
     site_of,
+    updating,
 )
 from .reach import ReadOnce, functions_of, reach_kept
 from .sites import Sites
@@ -56,18 +60,26 @@ class Missing(Exception):
     """A part of the step that cannot be executed again."""
 
 
-def execute_again(kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: int = 0) -> Findings:
+def execute_again(
+    kept: Kept,
+    parameters: Sequence[tuple[str, Tensor]],
+    since: int = 0,
+    *,
+    derived: bool = False,
+) -> Findings:
     """Execute the kept step again and return what was born in it.
 
     Args:
         kept: the step, of the calling thread.
         parameters: those that the optimizer is about to change, with their names.
         since: number of the tape at which the optimizer last stepped.
+        derived: the last entry takes the derivatives that are bad; they went into no gradient.
 
     Returns:
         The findings; ``problems`` says what could not be done again, and is never raised.
     """
     replay = _Replay(kept, parameters, since)
+    replay.derived = derived
     try:
         with replay.traceless():
             replay.run()
@@ -79,7 +91,11 @@ def execute_again(kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: i
 
 
 class _Replay:
-    """One re-execution."""
+    """One re-execution.
+
+    Attributes:
+        derived: the derivatives of the last entry count, not what was written into gradients.
+    """
 
     def __init__(self, kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: int) -> None:
         self._kept = kept
@@ -92,6 +108,7 @@ class _Replay:
         self._made: dict[int, list[Tensor]] = {}
         self._written: dict[int, Line] = {}
         self._parameters = list(parameters)
+        self.derived = False
         self._has_late_hooks = False
         self._loss_births: frozenset[int] | None = None
         self._gradient_births: frozenset[int] | None = None
@@ -108,7 +125,7 @@ class _Replay:
             births=tuple(self._mode.births),
             loss=self._loss_births,
             gradients=self._gradient_births,
-            loss_seen=any(isinstance(entry, BackwardEntry) for entry in self._entries),
+            loss_seen=any(map(shows_loss, self._entries)),
             problems=self._problems,
         )
 
@@ -192,16 +209,16 @@ class _Replay:
     # ------------------------------------------------------------------ doing it again
     def run(self) -> None:
         """Execute all entries; a problem ends it."""
-        last = max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
-        if not last and not any(map(differentiates, self._entries)):
-            raise Missing("no backward pass was seen in this step")
+        last = self._last_pass()
         phases = phases_of(self._entries)
+        if self.derived:
+            phases |= dict.fromkeys(updating(self._entries), "parameter")
         self._mode.batch = batch_of(self._entries)
         for entry in self._entries:
             root = module_of(entry)
             inner = None if root is None else bare(root)
             self._sites.enter(site_of(entry, phases[entry.number]), inner)
-            if not last and differentiates(entry) and self._judge_roots(entry.args[:1]):
+            if not last and differentiates(entry) and self._judge_roots(outputs_of(entry)):
                 return
             if isinstance(entry, BackwardEntry) and self._judge_roots(self._roots(entry)):
                 return  # no derivative of a bad loss decides anything
@@ -209,7 +226,7 @@ class _Replay:
                 with entry.ambient.restored(), self._mode:
                     self._do(entry)
             except Missing:
-                if isinstance(entry, BackwardEntry):
+                if isinstance(entry, BackwardEntry) or (self.derived and differentiates(entry)):
                     raise
                 continue  # it used something from before this step; only a loss needs all of it
             if isinstance(entry, BackwardEntry) and entry.number != last:
@@ -219,6 +236,14 @@ class _Replay:
         self._judge_gradients()
         if self._gradient_births is None:
             self._say_what_was_left_out()
+
+    def _last_pass(self) -> int:
+        """Return the number of the last pass that writes gradients; 0 where none counts."""
+        if not any(map(is_pass, self._entries)):
+            raise Missing("no backward pass was seen in this step")
+        if self.derived:
+            return 0
+        return max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
 
     def _say_what_was_left_out(self) -> None:
         """Say why gradients may have been bad although nothing bad was found."""
@@ -277,15 +302,13 @@ class _Replay:
         return False
 
     def _judge_gradients(self) -> None:
-        found: frozenset[int] = frozenset()
-        bad = False
-        for _, parameter in self._parameters:
-            grad = parameter.grad
-            if grad is not None and self._ledger.state(grad) != FINITE:
-                bad = True
-                found |= self._ledger.births(grad) or frozenset()
+        grads = [parameter.grad for _, parameter in self._parameters]
+        if self.derived:
+            grads = list(self._made.get(self._entries[-1].number, ()))
+        bad = [grad for grad in grads if grad is not None and self._ledger.state(grad) != FINITE]
         if bad:
-            self._gradient_births = found
+            births = (self._ledger.births(grad) or frozenset() for grad in bad)
+            self._gradient_births = frozenset().union(*births)
 
     def _arguments(self, entry: Entry) -> list[object]:
         return [self._thaw(value) for value in entry.args]

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ..taps.structure import modules_of, parameters_in
+
 __all__ = ["RootState"]
 
 _SMALL_BYTES = 1 << 20
@@ -30,6 +32,7 @@ class RootState:
         plain: whether it has neither parameters nor buffers.
         draws: whether it may use random numbers: none of torch's own losses does.
         has_buffers: whether any of its buffers is set.
+        stale: calls of it may have passed unseen since its lists were read.
 
     Args:
         root: the module.
@@ -47,12 +50,13 @@ class RootState:
         "has_parameters",
         "plain",
         "root",
+        "stale",
     )
 
     def __init__(self, root: Module) -> None:
         self.root = weakref.ref(root)
         self.has_parameters = self.has_buffers = self.draws = False
-        self.plain = True
+        self.plain = self.stale = True
         self._calls = 0
         self._owners: list[tuple[weakref.ref[Module], str]] = []
         self._copies: dict[int, Tensor] = {}
@@ -63,13 +67,20 @@ class RootState:
     def called(self) -> None:
         """Count a call and read the module's lists again from time to time."""
         calls = self._calls
-        if calls < _FIRST_CALLS or not calls % _LOOK_AGAIN_CALLS:
+        if self.stale or calls < _FIRST_CALLS or not calls % _LOOK_AGAIN_CALLS:
             self._read()
         self._calls = calls + 1
 
     def look_again(self) -> None:
         """Read the module's lists again."""
         self._read()
+
+    def rest(self) -> None:
+        """Let go of the copies: nobody watches for a while."""
+        self.stale = True
+        self._copies.clear()
+        self._versions = [-1] * len(self._owners)
+        self._buffers = [None] * len(self._owners)
 
     def version(self) -> int:
         """Return a number that moves with every change in place of any parameter."""
@@ -113,7 +124,8 @@ class RootState:
         root = self.root()
         if root is None:
             return
-        modules = list(root.modules())
+        self.stale = False
+        modules = modules_of(root)
         names = [(module, name) for module in modules for name in module._buffers]
         if [(id(module), name) for module, name in names] != [
             (id(reference()), name) for reference, name in self._owners
@@ -122,11 +134,11 @@ class RootState:
             self._versions = [-1] * len(names)
             self._buffers = [None] * len(names)
             self._copies.clear()
-        self._parameters = [weakref.ref(parameter) for parameter in root.parameters()]
+        self._parameters = [*map(weakref.ref, parameters_in(modules))]
         self.has_parameters = bool(self._parameters)
         self.plain = not self._parameters and not self._owners
         self.has_buffers = any(owner._buffers[name] is not None for owner, name in names)
-        self.draws = any(type(module).__module__ != _LOSSES for module in modules)
+        self.draws = {type(module).__module__ for module in modules} != {_LOSSES}
 
     def _copy(self, index: int, buffer: Tensor) -> None:
         known = self._copies.get(index)

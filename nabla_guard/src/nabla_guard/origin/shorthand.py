@@ -8,9 +8,9 @@ line. A note keeps its tensors until the step is over, so that it is for small m
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,13 +27,15 @@ Spot = tuple[CodeType, int] | Line | None
 """A line of the user's code: where its number was not looked up yet, the code and the position."""
 
 _ON_HOST_ONLY = not torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
-_state_on_host = torch.default_generator.get_state
+draw_state: Callable[[], Tensor | Generators] = (
+    torch.default_generator.get_state if _ON_HOST_ONLY else generators_now
+)
+"""Returns the states of the random generators, in the form that costs least."""
 _OWN: set[str] = set()
 _OTHERS: set[str] = set()
 
 
-@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
-class CallNote:
+class CallNote(NamedTuple):
     """A call of a root module with nothing but plain tensors, which returned.
 
     Attributes:
@@ -58,7 +60,7 @@ class CallNote:
     versions: list[int]
     drawn: Tensor | Generators | None
     version: int
-    output: object = None
+    output: object
 
     def write(self, tape: Tape) -> None:
         """Make the entry that would have been made at once."""
@@ -78,8 +80,7 @@ class CallNote:
         tape.append(entry, self.output)
 
 
-@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
-class BackwardNote:
+class BackwardNote(NamedTuple):
     """An accumulating backward pass from one root.
 
     Attributes:
@@ -128,11 +129,6 @@ def spot_above(depth: int) -> Spot:
         else:
             (_OWN if is_of_user(name) else _OTHERS).add(name)
     return user_line()
-
-
-def draw_state() -> Tensor | Generators:
-    """Return the states of the random generators, in the form that costs least."""
-    return _state_on_host() if _ON_HOST_ONLY else generators_now()
 
 
 def _line(spot: Spot) -> Line | None:

@@ -12,6 +12,7 @@ __all__ = ["FINITE", "INF", "NAN", "bad_mask", "fresh_mask", "limits_of", "state
 
 FINITE, INF, NAN = 0, 1, 2
 _PLAIN = (Tensor, torch.nn.Parameter)
+_SUMMED = frozenset({torch.float32, torch.float64, torch.bfloat16})
 
 
 def values_of(tensor: Tensor) -> Tensor | None:
@@ -45,6 +46,10 @@ def limits_of(tensor: Tensor) -> tuple[float, float] | None:
 
 def state_of(tensor: Tensor) -> int:
     """Return :data:`FINITE`, :data:`INF` or :data:`NAN`."""
+    if type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.dtype in _SUMMED:
+        total = (tensor.detach() if tensor.requires_grad else tensor).sum()
+        if not total.is_meta and math.isfinite(total.item()):
+            return FINITE  # a sum of finite values may overflow, one of others is never finite
     limits = limits_of(tensor)
     if limits is None:
         return FINITE

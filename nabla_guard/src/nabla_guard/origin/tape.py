@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from ..taps.place import Line
 from .ambient import Ambient, Generators
+from .nested import leaves
 
 __all__ = [
     "BackwardEntry",
@@ -32,7 +33,6 @@ __all__ = [
 ]
 
 _DEPTH = 5
-_MAX_PARTS = 256
 _ATOMS = frozenset({int, float, bool, str, type(None)})
 
 
@@ -281,13 +281,28 @@ class Tape:
             if known[1].entry in kept and known[0]() is not None
         }
 
+    def disown(self, number: int, *, plain: bool) -> None:
+        """Take what an entry made, and trained tensors, as given: they are in memory to start from.
+
+        Else a tensor of weights that is replaced in each step would depend on all steps before.
+
+        Args:
+            number: of the entry.
+            plain: so are tensors without gradient, such as the weights of a functional transform.
+        """
+        self._made = {
+            key: (reference, made)
+            for key, (reference, made) in self._made.items()
+            if made.entry != number
+            and (tensor := reference()) is not None
+            and (tensor.grad_fn is not None or not (plain or tensor.requires_grad))
+        }
+
     def clear(self) -> None:
         """Forget everything."""
-        self.entries.clear()
-        self.problems.clear()
-        self._made.clear()
-        self._borrowed.clear()
-        self._writes.clear()
+        for held in (self.entries, self.problems, self._made, self._borrowed, self._writes):
+            if held:
+                held.clear()
 
     def living(self) -> set[int]:
         """Return the entries on which a living tensor of an autograd graph depends."""
@@ -326,24 +341,3 @@ def _memory(tensor: Tensor) -> int | None:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return None
-
-
-def leaves(value: object, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors inside nested containers and plain objects, always in the same order."""
-    if isinstance(value, Tensor):
-        yield value
-        return
-    if depth > _DEPTH or value is None or isinstance(value, (int, float, str, bytes, Module)):
-        return
-    if isinstance(value, Mapping):
-        parts: Iterator[object] = iter(value.values())
-    elif isinstance(value, (tuple, list)):
-        parts = iter(value[:_MAX_PARTS])
-    elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
-        parts = iter(vars(value).values())
-    elif hasattr(value, "__dataclass_fields__"):
-        parts = (getattr(value, name, None) for name in value.__dataclass_fields__)
-    else:
-        return
-    for part in parts:
-        yield from leaves(part, depth + 1)

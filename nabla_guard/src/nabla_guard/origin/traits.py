@@ -146,9 +146,10 @@ _LIFTS = ("aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy")
 @lru_cache(maxsize=4096)
 def traits_of(op: OpOverload) -> OpTraits:
     """Read the schema of an op, once: each look at it makes new objects."""
-    full = op._schema.name
+    schema = op._schema
+    full = schema.name
     name = full.rpartition("::")[2]
-    arguments = enumerate(op._schema.arguments)
+    arguments = enumerate(schema.arguments) if schema.is_mutable else ()
     return OpTraits(
         name=name[:-1] if name.endswith("_") and not name.endswith("__") else name,
         is_view=op.is_view,

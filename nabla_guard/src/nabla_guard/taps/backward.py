@@ -77,7 +77,7 @@ class BackwardTap:
 
         def run_backward(outputs: Sequence[Tensor], *args: object, **kwargs: object) -> object:
             if not wire.listeners or not kwargs.get("accumulate_grad"):
-                return original(outputs, *args, **kwargs)
+                return self._unwritten(original, outputs, args, kwargs)
             if wire.express is not None:
                 gradients = wire.express.backward(original, outputs, args, kwargs)
                 if gradients is not DECLINED:
@@ -96,6 +96,19 @@ class BackwardTap:
                 keeper.backward_ends()
 
         return run_backward
+
+    def _unwritten(
+        self,
+        original: Replacement,
+        outputs: Sequence[Tensor],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Take derivatives that go to the caller, not into gradients."""
+        results = original(outputs, *args, **kwargs)
+        if self._wire.derived is not None:
+            self._wire.derived(outputs, args, results)
+        return results
 
     def _watched(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import Module
@@ -80,13 +80,13 @@ class ForwardTap:
         running, enter, wire = self._running, self._call_root, self._wire
         is_traced = torch.compiler.is_dynamo_compiling  # first: the compiler must see nothing else
 
-        def call(*args: object, **kwargs: object) -> object:  # the module comes first
+        def call(*args: Module, **kwargs: object) -> object:  # what comes after the module is any
             if is_traced():
                 return original(*args, **kwargs)
             inside = running.inside
             if inside is NOBODY:
                 return original(*args, **kwargs) if kwargs else original(*args)
-            module = cast("Module", args[0])
+            module = args[0]
             if inside is None:
                 express = wire.express
                 if express is not None and not kwargs:

@@ -13,6 +13,7 @@ import torch
 import torch._functorch.apis as apis
 import torch._functorch.eager_transforms as eager_transforms
 from torch.autograd import Function
+from torch.utils.checkpoint import CheckpointFunction
 
 from .backward import in_backward, in_transform
 from .patching import Patches, Replacement
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["FunctionTap"]
 
 _TORCH = "torch."
+_AGAIN = CheckpointFunction  # what it runs has no graph before the backward pass runs it again
+_NO_ARGUMENTS = (None, False, False, ())  # of the engine: a transform has none of them
 
 
 class FunctionTap:
@@ -52,7 +55,9 @@ class FunctionTap:
         def apply(cls: type[Function], *args: object, **kwargs: object) -> object:
             if is_traced():
                 return original(cls, *args, **kwargs)
-            if self._listening() is None or cls.__module__.startswith(_TORCH):
+            if self._listening() is None or (
+                cls.__module__.startswith(_TORCH) and cls is not _AGAIN
+            ):
                 return original(cls, *args, **kwargs)
             return self._wire.keeper.noted(partial(original, cls), args, kwargs)
 
@@ -62,24 +67,35 @@ class FunctionTap:
         is_traced = torch.compiler.is_dynamo_compiling
 
         def transform(*args: object, **kwargs: object) -> object:
-            if is_traced() or self._listening() is None:
+            kept = None if is_traced() else self._listening()
+            if kept is None:
                 return original(*args, **kwargs)
-            return self._wire.keeper.noted(original, args, kwargs)
+            before = kept.transforms
+            outcome = self._wire.keeper.noted(original, args, kwargs)
+            if kept.transforms != before and self._wire.derived is not None:
+                self._wire.derived((), _NO_ARGUMENTS, outcome)
+            return outcome
 
         return transform
 
     def _wrap_derivative(self, original: Replacement) -> Replacement:
         is_traced = torch.compiler.is_dynamo_compiling
 
-        def derivative(*args: object, **kwargs: object) -> object:
-            if is_traced():
-                return original(*args, **kwargs)
+        def counted(*args: object, **kwargs: object) -> object:
             keeper = self._wire.keeper
             if keeper.enabled:
                 keeper.threads.kept.transforms += 1
-            if self._listening() is None:
+            return original(*args, **kwargs)
+
+        def derivative(*args: object, **kwargs: object) -> object:
+            if is_traced():
                 return original(*args, **kwargs)
-            return keeper.noted(original, args, kwargs)
+            if self._listening() is None:
+                return counted(*args, **kwargs)
+            outcome = self._wire.keeper.noted(counted, args, kwargs)
+            if self._wire.derived is not None:
+                self._wire.derived((), _NO_ARGUMENTS, outcome)
+            return outcome
 
         return derivative
 

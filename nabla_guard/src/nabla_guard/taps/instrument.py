@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..loop.express import Express
     from ..loop.live import LiveLoop
     from ..options import GuardOptions
+    from .wire import Derived
 
 __all__ = ["INSTRUMENT", "Instrument", "watch_process"]
 
@@ -101,6 +102,10 @@ class Instrument:
             express: ``None`` for the long way.
         """
         self._wire.express = express
+
+    def tell_derivatives(self, derived: Derived | None) -> None:
+        """Tell ``derived`` of derivatives that write no gradient; ``None`` tells nobody."""
+        self._wire.derived = derived
 
     @contextmanager
     def unheard(self) -> Iterator[None]:

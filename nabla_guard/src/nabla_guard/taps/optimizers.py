@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from ..origin.policy import NonFiniteStop
 from .patching import Patches, Replacement
 from .place import count_on_stack
+from .wire import DECLINED
 
 if TYPE_CHECKING:
     from .wire import Wire
@@ -124,6 +125,8 @@ class OptimizerTap:
         stepping.outermost = None
         closure = (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs)
         wire = self._wire
+        if wire.express is not None and not closure and wire.express.ended(optimizer):
+            return
         for listener in wire.listeners:
             try:
                 listener.step_ended(optimizer, closure)
@@ -138,10 +141,16 @@ class OptimizerTap:
     # ------------------------------------------------------------------ replaced methods
     def _wrap_zero_grad(self, original: Replacement) -> Replacement:
         wire = self._wire
+        is_traced = torch.compiler.is_dynamo_compiling
 
         def zero_grad(owner: Optimizer | Module, *args: object, **kwargs: object) -> object:
-            if torch.compiler.is_compiling():
+            if is_traced():
                 return original(owner, *args, **kwargs)
+            express = wire.express
+            if express is not None:
+                outcome = express.clear(original, owner, args, kwargs)
+                if outcome is not DECLINED:
+                    return outcome
             keeper = wire.keeper
             if not keeper.enabled or not keeper.threads.kept.recorder.on:
                 outcome = original(owner, *args, **kwargs)

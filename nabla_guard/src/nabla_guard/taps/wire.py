@@ -7,8 +7,10 @@ nothing is told twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from ..origin.keeper import Keeper
 from .inside import Insider
@@ -17,10 +19,14 @@ from .listener import Listener
 if TYPE_CHECKING:
     from ..loop.express import Express
 
-__all__ = ["DECLINED", "Wire"]
+__all__ = ["DECLINED", "Derived", "Wire"]
 
 DECLINED = object()
 """What an express returns for a call that it did not make."""
+
+Derived = Callable[[Sequence[Tensor], tuple[object, ...], object], None]
+"""Is told of a derivative that wrote no gradient: its outputs, the engine's further arguments, and
+the result."""
 
 
 class Wire:
@@ -32,10 +38,11 @@ class Wire:
         keeper: keeps the calls of a step, so that it can be executed again.
         drop: takes off a listener that raised, and tells it so; the training goes on.
         heal: forgets what was interrupted; called before each step.
+        derived: is told of derivatives that write no gradient, such as ``torch.autograd.grad``.
         express: takes over at the doors while nothing happens that is not expected.
     """
 
-    __slots__ = ("drop", "express", "heal", "insiders", "keeper", "listeners")
+    __slots__ = ("derived", "drop", "express", "heal", "insiders", "keeper", "listeners")
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class Wire:
         self.listeners: tuple[Listener, ...] = ()
         self.insiders: tuple[Insider, ...] = ()
         self.express: Express | None = None
+        self.derived: Derived | None = None
         self.keeper = keeper
         self.drop = drop
         self.heal = heal
@@ -55,4 +63,5 @@ class Wire:
         self.listeners = ()
         self.insiders = ()
         self.express = None
+        self.derived = None
         self.keeper = Keeper()

@@ -17,6 +17,7 @@ from .intent import means_accumulation
 from .ledger import Ledger
 from .options import AuditOptions
 from .places import at, where
+from .repeated_loss import RepeatedLosses
 from .rules.protocol import (
     ACCUMULATION_DISCARDED,
     ACCUMULATION_NOT_DIVIDED,
@@ -70,6 +71,7 @@ class AccumulationDetector:
         self._tries: dict[int, int] = {}
         self._curious: set[int] = set()
         self._discarding: dict[int, tuple[OptimizerFacts, str]] = {}
+        self._repeats = RepeatedLosses()
 
     @property
     def patient(self) -> bool:
@@ -105,6 +107,7 @@ class AccumulationDetector:
             return
         pattern = _pattern(optimizer.calls)
         known = [self._passes.passes.get(call.backward) for call in writes]
+        yield from self._repeats.judge(optimizer, known, pattern.kept, step)
         key = id(optimizer)
         steady = pattern == self._patterns.get(key, pattern) and _one_batch(known)
         if pattern.dropped:

@@ -36,7 +36,6 @@ from .wiring import WiringDetector
 __all__ = ["detectors_for"]
 
 _KINDS = (
-    WiringDetector,
     IdleDetector,
     LossDetector,
     MixedPrecisionDetector,
@@ -58,7 +57,7 @@ _KINDS = (
 _DECLARED = (ReachDetector, ValueDetector, CopyDetector, RankDetector)
 """These take what the user declares into account."""
 
-_REFRESHED = (ProtocolDetector, ModeDetector, RateDetector, ScheduleDetector)
+_REFRESHED = (ProtocolDetector, WiringDetector, ModeDetector, RateDetector, ScheduleDetector)
 """These bring their verdicts up to date when the session ends."""
 _ORACLES = (AccumulationDetector, InfluenceDetector)
 """These compute something of their own, and say when they could not."""

@@ -53,9 +53,15 @@ def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[
         yield _unreached_issue(evaluation, evaluation.drop, step)
         return
     active = " and ".join(module.mode_dependent)
+    mode = "it was in training mode"
+    if evaluation.unreached:
+        mode = (
+            f"its own training flag was off and those of the {evaluation.unreached} modules below "
+            "it were on, as eval() would not have left them"
+        )
     yield EVALUATING_IN_TRAIN_MODE.issue(
         f"{evaluation.batches} different batches (limit {_BATCHES}) went through {module.name} "
-        f"without gradients while it was in training mode, with {active} active.",
+        f"without gradients while {mode}, with {active} active.",
         step=step,
         where=place.location(module=module.name) if place else Location(module=module.name),
         phase="loop",

@@ -59,6 +59,9 @@ class InfluenceDetector:
         if facts.leaking is None:
             reason = nothing if facts.causal or facts.why_not else "nothing declares it causal"
             self._session.undecide(FUTURE_LEAK, reason)
+        elif facts.copied:
+            if facts.recalls and not facts.leaking:
+                yield _copied(facts, step)
         elif facts.leaking:
             yield _leak(facts, step)
 
@@ -91,5 +94,20 @@ def _leak(facts: InfluenceFacts, step: int | None) -> Issue:
         phase="forward",
         leaking_positions=Quantity(value=facts.leaking or 0, unit="positions", limit=0),
         leak=Quantity(value=facts.leak, limit=1e-6),
+        elapsed_s=Quantity(value=facts.elapsed_s, unit="s"),
+    )
+
+
+def _copied(facts: InfluenceFacts, step: int | None) -> Issue:
+    return FUTURE_LEAK.issue(
+        f"The targets of {facts.module} are its own input, position by position, and its output at "
+        f"position {facts.position} depends on earlier positions and on {facts.leaking} later ones "
+        "(limit 0): it is given what it is to predict; targets of a causal model are shifted by "
+        "one.",
+        step=step,
+        where=Location(module=facts.module),
+        phase="loss",
+        severity=Severity.MEDIUM,
+        leaking_positions=Quantity(value=facts.leaking or 0, unit="positions", limit=0),
         elapsed_s=Quantity(value=facts.elapsed_s, unit="s"),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.loaders import EpochFacts, LoaderFacts, LoaderWatch
 
@@ -57,8 +58,11 @@ def judge_loader(
     done = loader.epochs if complete else loader.epochs[:-1]
     if loader.copied_generators:
         yield _copies(loader, step)
-    if loader.shuffles and _repeats(loader, done):
+    shuffled = loader.may_shuffle and done and done[-1].epoch is not None and not done[-1].sorted
+    if (loader.shuffles or shuffled) and _repeats(loader, done):
         yield _order(loader, done[-1], step)
+    if loader.copied_batches:
+        yield _copied(loader, step)
     if (loader.batches or 0) > 1 and _same_batch(done):
         yield _same(loader, step)
 
@@ -111,16 +115,30 @@ def _same(loader: LoaderFacts, step: int | None) -> Issue:
     )
 
 
+def _copied(loader: LoaderFacts, step: int | None) -> Issue:
+    return SAME_BATCH_EVERY_STEP.issue(
+        f"In each of the first {loader.copied_batches} rounds all {loader.workers} workers of the "
+        "loader delivered the same bits (limit 0 rounds): the IterableDataset is not divided among "
+        f"them, so every batch is used {loader.workers} times in a row.",
+        step=step,
+        where=_where(loader),
+        phase="data",
+        same_rounds=Quantity(value=loader.copied_batches, unit="rounds", limit=0),
+        workers=loader.workers,
+    )
+
+
 def _order(loader: LoaderFacts, epoch: EpochFacts, step: int | None) -> Issue:
-    hint = ""
+    hint, kind = "", "shuffling " if loader.shuffles else ""
     if loader.has_set_epoch:
         hint = f"; the sampler's epoch stayed {epoch.epoch}: set_epoch was not called"
     return EPOCH_ORDER_REPEATS.issue(
-        f"Two epochs of a shuffling {loader.sampler} gave the same {len(epoch.order)} batches of "
+        f"Two epochs of a {kind}{loader.sampler} gave the same {len(epoch.order)} batches of "
         f"{loader.samples} samples in the same order{hint}.",
         step=step,
         where=_where(loader),
         phase="data",
+        severity=Severity.HIGH if loader.shuffles else Severity.MEDIUM,
         batches=Quantity(value=len(epoch.order), unit="batches", limit=_MIN_BATCHES),
         sampler=loader.sampler,
     )

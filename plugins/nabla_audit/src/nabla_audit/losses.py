@@ -29,6 +29,7 @@ __all__ = ["LossDetector", "judge_input"]
 
 _LINEAR = frozenset({"Addmm", "Convolution", "Mm", "Bmm"})
 _ELEMENTWISE = frozenset({"BinaryCrossEntropy", "HuberLoss", "MseLoss", "SmoothL1Loss"})
+_SIGMOIDS = ["Sigmoid", "Sigmoid"]
 _TWICE = 2
 _ROUNDING = 1e-4
 
@@ -84,11 +85,46 @@ def judge_input(found: LossInput) -> Iterator[Verdict]:
         yield from _divergence(found, first)
     elif name == "Pick" and first is not None:
         yield from _picked(found, feeders)
+    elif name == "CtcLoss":
+        yield from _alignment(found, first)
     elif name in _ELEMENTWISE and first is not None and _competes_in_batch(found, first):
         yield _wrong_axis(found, first, 1)
     if name.startswith("BinaryCrossEntropy"):
         yield from _range(found)
+    if name == "BinaryCrossEntropy" and [feeder.op for feeder in feeders[:2]] == _SIGMOIDS:
+        yield _sigmoid_twice(found, feeders[0])
     yield from _broadcast(found)
+
+
+def _alignment(found: LossInput, first: Feeder | None) -> Iterator[Verdict]:
+    """A CTC loss takes log-probabilities, and labels none of which is the blank."""
+    high = found.input_high
+    if high is not None and high > _ROUNDING:
+        made = f"the output of a {first.op.lower()}" if first is not None else "values"
+        yield _not_log(found, f"{made}, up to {high:.3g}", first)
+    if found.blanks:
+        yield (
+            _TWICE,
+            _make(
+                LABELS_OUT_OF_RANGE,
+                found,
+                f"{found.blanks} of {found.labels} targets of a CTC loss are the blank (limit 0), "
+                "which stands for no label.",
+                Severity.HIGH,
+                {"blanks": Quantity(value=found.blanks, unit="targets", limit=0)},
+            ),
+        )
+
+
+def _sigmoid_twice(found: LossInput, first: Feeder) -> Verdict:
+    return 1, _make(
+        SIGMOID_BEFORE_LOGITS_LOSS,
+        found,
+        f"binary_cross_entropy received the sigmoid of a sigmoid{_values_of(first)}: of values "
+        "between 0 and 1 the second one makes at least 0.5.",
+        Severity.HIGH,
+        {"activation": "sigmoid"},
+    )
 
 
 def _competes_in_batch(found: LossInput, first: Feeder) -> bool:
@@ -188,14 +224,14 @@ def _logits(found: LossInput, feeder: Feeder) -> Iterator[Verdict]:
     )
 
 
-def _not_log(found: LossInput, text: str, feeder: Feeder) -> Verdict:
-    loss = "kl_div" if found.loss == "KlDiv" else "nll_loss"
+def _not_log(found: LossInput, text: str, feeder: Feeder | None) -> Verdict:
+    loss = {"KlDiv": "kl_div", "CtcLoss": "ctc_loss"}.get(found.loss, "nll_loss")
     return 1, _make(
         PROBABILITIES_EXPECTED,
         found,
         f"{loss} received {text}; it expects log-probabilities, which are at most 0.",
         Severity.HIGH,
-        {"input_from": feeder.op.lower()},
+        {"input_from": feeder.op.lower() if feeder is not None else ""},
     )
 
 

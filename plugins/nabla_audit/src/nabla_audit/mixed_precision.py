@@ -86,11 +86,7 @@ def _nothing_issue(clip: ClipFacts, step: int) -> Issue:
 
 
 def _vain_issue(clip: ClipFacts, optimizer: OptimizerFacts, step: int) -> Issue:
-    story = (
-        f"its {clip.used} gradients had already been used by {optimizer.name}.step"
-        if clip.used
-        else "backward had not yet written its gradients"
-    )
+    story = _why_in_vain(clip, optimizer)
     return CLIP_OF_NOTHING.issue(
         f"{clip.function}{at(clip.place)} clips to {clip.limit:g} at a time when no step can feel "
         f"it, before each of {CONSECUTIVE} steps in a row (limit 0): {story}.",
@@ -101,6 +97,23 @@ def _vain_issue(clip: ClipFacts, optimizer: OptimizerFacts, step: int) -> Issue:
         gradients_used=clip.used,
         clip_limit=clip.limit,
     )
+
+
+def _why_in_vain(clip: ClipFacts, optimizer: OptimizerFacts) -> str:
+    if clip.strangers:
+        return (
+            f"its {clip.strangers} parameters are in no optimizer and have no gradient, unlike the "
+            f"{len(optimizer.parameters)} of {optimizer.name}"
+        )
+    if clip.holder is not None:
+        return (
+            f"its {clip.used} gradients belong to another optimizer ({clip.holder.name}), whose "
+            f"last step had already used them, and the {len(optimizer.parameters)} of the step "
+            "that follows are not clipped"
+        )
+    if clip.used:
+        return f"its {clip.used} gradients had already been used by {optimizer.name}.step"
+    return "backward had not yet written its gradients"
 
 
 def _scaled_issue(clip: ClipFacts, step: int) -> Issue:

@@ -9,6 +9,7 @@ from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, ModuleFacts, OptimizerFacts
+from nabla_guard.families.mode_splits import ModeSplitWatch
 
 from .ledger import Ledger
 from .rules.mode import TRAINING_IN_EVAL_MODE
@@ -27,6 +28,7 @@ class ModeDetector:
         self._ledger = Ledger(session)
         self._streaks = Streaks()
         self._texts: dict[tuple[int, int], tuple[OptimizerFacts, str, int]] = {}
+        self._splits = facts.gather(ModeSplitWatch)
 
     @property
     def patient(self) -> bool:
@@ -50,14 +52,23 @@ class ModeDetector:
             if not module.trained_calls and not module.evaluated_calls:
                 continue  # only calls without gradients: an evaluation between two steps
             key = (id(optimizer), id(module))
-            stuck = _is_stuck(module) and optimizer.wrote and _holds(optimizer, module)
+            split = bool(module.trained_calls and self._splits.parts(module))
+            stuck = _is_stuck(module) or split
+            stuck = stuck and optimizer.wrote and _holds(optimizer, module)
             if stuck:
                 self._ledger.held(key, step)
             if self._streaks.count(key, stuck, step) == CONSECUTIVE:
-                text = _text(module, optimizer)
+                story = self._story(module) if split else _story(module)
+                text = _text(module, optimizer, story)
                 self._texts[key] = (optimizer, text, self._streaks.since(key))
                 issue = _issue(module, text, self._streaks.since(key), step)
                 yield self._ledger.made(key, issue)
+
+    def _story(self, module: ModuleFacts) -> str:
+        return (
+            f"its own training flag is set, and those of the {self._splits.parts(module)} modules "
+            "below it (limit 0) are not, as train() would have done"
+        )
 
     def finish(self) -> Iterable[Issue]:
         """Say how many steps of the whole run were made in evaluation mode."""
@@ -80,13 +91,15 @@ def _holds(optimizer: OptimizerFacts, module: ModuleFacts) -> bool:
     return any(optimizer in parameter.optimizers for parameter in module.parameters)
 
 
-def _text(module: ModuleFacts, optimizer: OptimizerFacts) -> str:
+def _story(module: ModuleFacts) -> str:
     if not module.ever_trained:
-        story = "it was never in training mode"
-    elif module.validated:
-        story = "an evaluation switched it over and train() was not called again"
-    else:
-        story = "it was in training mode before"
+        return "it was never in training mode"
+    if module.validated:
+        return "an evaluation switched it over and train() was not called again"
+    return "it was in training mode before"
+
+
+def _text(module: ModuleFacts, optimizer: OptimizerFacts, story: str) -> str:
     place = module.called_at
     called = f" (called at {place})" if place is not None else ""
     inactive = " and ".join(module.mode_dependent)
@@ -98,7 +111,7 @@ def _text(module: ModuleFacts, optimizer: OptimizerFacts) -> str:
 
 def _issue(module: ModuleFacts, text: str, since: int, step: int) -> Issue:
     place = module.called_at
-    certain = module.ever_trained and module.validated
+    certain = module.ever_trained and module.validated and not module.trained_calls
     return TRAINING_IN_EVAL_MODE.issue(
         f"In {CONSECUTIVE} steps in a row since step {since} {text}",
         step=step,

@@ -28,6 +28,7 @@ class _Finding:
     story: str
     faulty: bool
     place: Place | None = None
+    meant: bool = False  # a fault that may be intended
 
 
 class ReachDetector:
@@ -125,11 +126,32 @@ def _finding_of(cut: Cut) -> _Finding:
             False,
             cut.place,
         )
+    if cut.kind == "checkpoint":
+        return _Finding(
+            f"a reentrant checkpoint around them{at(cut.place)} was given no input that takes a "
+            "gradient, so its backward never runs (use_reentrant=False needs none)",
+            True,
+            cut.place,
+        )
+    if cut.kind == "sample":
+        return _Finding(
+            f"the loss depends on them only through Distribution.sample(){at(cut.place)}, which "
+            "has no gradient (rsample() has)",
+            True,
+            cut.place,
+            meant=True,
+        )
     return _Finding(
         f"the loss depends on them, but their path is cut by {cut.kind}{at(cut.place)}",
         True,
         cut.place,
     )
+
+
+def _severity(finding: _Finding) -> Severity:
+    if not finding.faulty:
+        return Severity.INFO
+    return Severity.MEDIUM if finding.meant else Severity.HIGH
 
 
 def _by_container(held: dict[str, list[ParameterFacts]]) -> dict[str, list[ParameterFacts]]:
@@ -186,7 +208,7 @@ def _unreached_issue(
             function=place.function if place is not None else None,
         ),
         phase="backward",
-        severity=Severity.HIGH if finding.faulty else Severity.INFO,
+        severity=_severity(finding),
         parameters=Quantity(value=len(members), unit="parameters", limit=0),
         steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         last_live_module=live or "",

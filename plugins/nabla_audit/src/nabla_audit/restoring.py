@@ -51,7 +51,8 @@ def judge_load(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
     if not load.strict and load.missing and load.given:
         one_prefix = len({_prefix(*pair) for pair in load.renamed}) == 1
         complete = len(load.renamed) == len(load.missing) or not load.applied
-        if not load.applied or (load.renamed and one_prefix and complete):
+        renamed = load.renamed and one_prefix and complete
+        if not load.applied or renamed or 2 * len(load.moved) > load.wanted:
             yield _ignored(load, step)
     if load.own:
         yield from _own(load, step)
@@ -122,10 +123,11 @@ def _where(place: Place | None, module: str | None = None) -> Location:
 
 
 def _ignored(load: ModuleLoad, step: int | None) -> Issue:
-    if load.renamed:
-        wanted, found = load.renamed[0]
+    pairs = load.renamed or load.moved
+    if pairs:
+        wanted, found = pairs[0]
         story = (
-            f"{len(load.renamed)} of the {len(load.missing)} missing ones are there under another "
+            f"{len(pairs)} of the {len(load.missing)} missing ones are there under another "
             f"prefix, e.g. {found} for {wanted}"
         )
     else:
@@ -137,7 +139,7 @@ def _ignored(load: ModuleLoad, step: int | None) -> Issue:
         where=_where(load.place, load.module),
         phase="resume",
         applied=Quantity(value=load.applied, unit="entries", limit=load.wanted),
-        renamed=len(load.renamed),
+        renamed=len(pairs),
     )
 
 
@@ -158,7 +160,7 @@ def _untied(
 def judge_checkpoint(checkpoint: CheckpointFacts, step: int | None) -> Iterator[Issue]:
     """Yield what a resumed run did not restore."""
     for part in checkpoint.parts:
-        if not part.restored:
+        if not part.restored or part.remade:
             yield from _lost(checkpoint, part, step)
 
 
@@ -169,7 +171,8 @@ def _lost(checkpoint: CheckpointFacts, part: PartFacts, step: int | None) -> Ite
         certain = part.fits is True
         tail = "start from zero" if certain else "do not fit, or its settings differ"
         text = f"The checkpoint holds the {moments} ({part.key!r}), the model was restored, the "
-        text += f"optimizer was not: after {checkpoint.steps_after} steps its moments {tail}."
+        text += "optimizer was " + ("made anew after it was restored" if part.remade else "not")
+        text += f": after {checkpoint.steps_after} steps its moments {tail}."
     elif part.kind == "scheduler" and part.behind:
         certain = _is_resume(checkpoint)
         text = f"The checkpoint holds a schedule at position {part.position} ({part.key!r}); the "

@@ -25,6 +25,8 @@ from .streak import CONSECUTIVE
 
 __all__ = ["CopyDetector", "DuplicateDetector", "TieDetector", "ValueDetector"]
 
+_EVERY = 96  # a calm loop is looked at in full then
+
 
 class ValueDetector:
     """Judges what the first steps of each optimizer changed, and who else changed it."""
@@ -74,7 +76,7 @@ class DuplicateDetector:
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the optimizer that is about to step."""
         optimizer = self._facts.stepping
-        if optimizer is None or (optimizer.steps > CONSECUTIVE and optimizer.steps % 100):
+        if optimizer is None or (optimizer.steps > CONSECUTIVE and optimizer.steps % _EVERY):
             return ()
         counts = Counter(map(id, optimizer.parameters))
         if len(counts) == len(optimizer.parameters):

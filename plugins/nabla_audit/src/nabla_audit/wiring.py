@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts
 from nabla_guard.families.reach import ReachWatch
 
+from .ledger import Ledger
 from .places import where
 from .rules.wiring import FOREIGN_PARAMETER, PARAMETER_NOT_IN_OPTIMIZER
 from .streak import CONSECUTIVE
@@ -27,8 +29,10 @@ class WiringDetector:
     rules = (PARAMETER_NOT_IN_OPTIMIZER, FOREIGN_PARAMETER)
     patient = True
 
-    def __init__(self, facts: LoopFacts) -> None:
+    def __init__(self, facts: LoopFacts, session: Session | None = None) -> None:
         self._facts = facts
+        self._ledger = Ledger(session)
+        self._left: dict[str, list[ParameterFacts]] = {}
         self._reach = facts.gather(ReachWatch)
         self._judged: set[int] = set()
         self._next_look = _MANY_STEPS
@@ -48,7 +52,15 @@ class WiringDetector:
             return ()
         known = list(self._facts.parameters)
         joined = self._beside(optimizer, self._left_out(known), known)
-        return list(_left_out_issues(optimizer, self._once(joined), record.step))
+        return list(self._tell_left_out(optimizer, self._once(joined), record.step))
+
+    def _is_untrained(self, members: list[ParameterFacts]) -> bool:
+        """Whether a whole root module has nothing but the constants it was made with: a loss with
+        weights of its own, whose parameters are easily forgotten."""
+        root = members[0].root
+        parts = [] if root is None else root.parameters
+        loose = not any(facts.ever_held or facts.loaded for facts in parts)
+        return bool(parts) and loose and all(map(self._reach.is_constant, parts))
 
     def _have_joined(self) -> bool:
         """Whether parameters of no optimizer have had three gradients since the first verdict."""
@@ -74,13 +86,32 @@ class WiringDetector:
         ]
         if foreign and left_out and any(facts.running for facts in known):
             return [_foreign_issue(optimizer, foreign, self._once(left_out), step)]
+        remade = self._reach.replaced(foreign) if foreign and not left_out else []
+        if remade:
+            return [_foreign_issue(optimizer, foreign, self._once(remade), step)]
         if left_out and self._holds_only_frozen(optimizer):
             return [_frozen_issue(optimizer, self._once(left_out), step)]
         mine = self._once(self._beside(optimizer, left_out, known))
         idle = self._once(self._held_by_idle(known)) if _is_all(foreign, optimizer) else []
         if idle:
             return [_foreign_issue(optimizer, foreign, idle, step)]
-        return list(_left_out_issues(optimizer, mine, step))
+        return list(self._tell_left_out(optimizer, mine, step))
+
+    def _tell_left_out(
+        self, optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int
+    ) -> Iterator[Issue]:
+        """One issue per module, judged by its largest parameter: a bias of zeros says nothing."""
+        owners: dict[tuple[int, str], list[ParameterFacts]] = {}
+        for facts in left_out:
+            owners.setdefault((id(facts.root), facts.owner), []).append(facts)
+        for (_, owner), members in owners.items():
+            root = members[0].root.name if members[0].root is not None else ""
+            level = Severity.HIGH if _is_faulty(members) else Severity.INFO
+            if level is Severity.INFO and self._is_untrained(members):
+                level = Severity.MEDIUM
+            issue = _left_out_issue(optimizer, f"{root}.{owner}".rstrip("."), members, level, step)
+            self._left[issue.fingerprint] = members
+            yield self._ledger.made(issue.fingerprint, issue)
 
     def _held_by_idle(self, known: Iterable[ParameterFacts]) -> list[ParameterFacts]:
         """Running parameters with gradients that nobody changes, because no optimizer that holds
@@ -98,7 +129,10 @@ class WiringDetector:
 
     def finish(self) -> Iterable[Issue]:
         """Judge the optimizers that had never stepped when others made their tenth step, and
-        later."""
+        later; what joined an optimizer in a later stage was no fault."""
+        for key, left in self._left.items():
+            if all(facts.ever_held for facts in left):
+                self._ledger.rewrite(key, _joined_text(left), severity=Severity.INFO)
         for optimizer, members, steps in self._idle.values():
             mine = [] if optimizer.steps else self._once(members)
             if mine:
@@ -165,6 +199,17 @@ class WiringDetector:
             if id(facts.root) in held_roots
             or (id(facts.root) not in trained_roots and id(facts) in training)
         ]
+
+
+def _joined_text(members: list[ParameterFacts]) -> str:
+    named = ", ".join(facts.name for facts in members[:4])
+    owners = {facts.name for member in members for facts in member.optimizers}
+    writes = min(facts.nonzero_writes for facts in members)
+    return (
+        f"{len(members)} parameters ({named}) received non-zero gradients in {writes} or more "
+        f"backward passes (limit {CONSECUTIVE}) before they joined {' and '.join(sorted(owners))}: "
+        "until then they kept their initial values."
+    )
 
 
 def _is_all(found: list[ParameterFacts], optimizer: OptimizerFacts) -> bool:
@@ -239,26 +284,17 @@ def _unheld_issue(
     )
 
 
-def _left_out_issues(
-    optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int
-) -> Iterator[Issue]:
-    """One issue per module, judged by its largest parameter: a bias of zeros says nothing."""
-    owners: dict[tuple[int, str], list[ParameterFacts]] = {}
-    for facts in left_out:
-        owners.setdefault((id(facts.root), facts.owner), []).append(facts)
-    for (_, owner), members in owners.items():
-        root = members[0].root.name if members[0].root is not None else ""
-        largest = max(members, key=lambda facts: facts.size)
-        faulty = largest.fresh is True and not any(facts.loaded for facts in members)
-        faulty = faulty or all(facts.frozen_first for facts in members)
-        yield _left_out_issue(optimizer, f"{root}.{owner}".rstrip("."), members, faulty, step)
+def _is_faulty(members: list[ParameterFacts]) -> bool:
+    largest = max(members, key=lambda facts: facts.size)
+    faulty = largest.fresh is True and not any(facts.loaded for facts in members)
+    return faulty or all(facts.frozen_first for facts in members)
 
 
 def _left_out_issue(
     optimizer: OptimizerFacts,
     module: str,
     members: list[ParameterFacts],
-    faulty: bool,
+    severity: Severity,
     step: int,
 ) -> Issue:
     named = ", ".join(facts.name for facts in members[:4])
@@ -267,7 +303,9 @@ def _left_out_issue(
         "and do not change, although they were frozen at first and were unfrozen since"
         if all(facts.frozen_first for facts in members)
         else "and keep random initial values"
-        if faulty
+        if severity is Severity.HIGH
+        else "and keep the constants that they were made with"
+        if severity is Severity.MEDIUM
         else "and do not change; if that is meant, requires_grad_(False) saves their gradients"
     )
     place = optimizer.made_at
@@ -282,7 +320,7 @@ def _left_out_issue(
             line=place.line if place is not None else None,
         ),
         phase="loop",
-        severity=Severity.HIGH if faulty else Severity.INFO,
+        severity=severity,
         parameters=Quantity(value=len(members), unit="parameters", limit=0),
         gradient_writes=Quantity(value=writes, unit="backward passes", limit=CONSECUTIVE),
         loaded=any(facts.loaded for facts in members),

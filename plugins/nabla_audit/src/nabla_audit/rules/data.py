@@ -16,12 +16,16 @@ __all__ = [
 SAME_BATCH_EVERY_STEP = Rule(
     id="AUD501",
     name="same-batch-every-step",
-    summary="A new iterator is made for each batch, so the first batch is used every time.",
+    summary="A new iterator is made for each batch, so the first batch is used every time, or each "
+    "worker of a loader delivers all of the data.",
     rationale="The model sees one batch only; its loss falls well and it learns nothing else.",
-    fix="Iterate with `for batch in loader`, or keep one iterator and call next() on it.",
+    fix="Iterate with `for batch in loader`, or keep one iterator and call next() on it; divide an "
+    "IterableDataset among workers by get_worker_info().",
     limits="Needs five iterators in a row that gave one batch each, all with the same indices, "
     "with steps between them and no batch of another loader. Full-batch training has only one "
-    "batch and is no fault. Loops that index a data set by hand are not seen.",
+    "batch and is no fault. Loops that index a data set by hand are not seen. Of an "
+    "IterableDataset with workers: three rounds in which all workers deliver the same bits, which "
+    "differ from round to round.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loaders",),
@@ -38,10 +42,12 @@ EPOCH_ORDER_REPEATS = Rule(
     summary="A loader that shuffles gave the same order in two epochs.",
     rationale="Shuffling is on and does nothing: every epoch makes the same batches.",
     fix="Call sampler.set_epoch(epoch) before each epoch; do not seed the generator anew in it.",
-    limits="Two equal epochs of at least three batches; three epochs when there are fewer than "
-    "twelve samples, where chance could make two equal. Loaders made anew over one dataset count "
-    "as one. Epochs that only evaluate, or that no common optimizer went through (two experiments "
-    "with one seed), are not judged. Only orders that a torch sampler makes are seen.",
+    limits="MEDIUM for a sampler that does not say whether it shuffles, if its order is not that "
+    "of the indices and its epoch could have been set. Two equal epochs of at least three batches; "
+    "three epochs when there are fewer than twelve samples, where chance could make two equal. "
+    "Loaders made anew over one dataset count as one. Epochs that only evaluate, or that no common "
+    "optimizer went through (two experiments with one seed), are not judged. Only orders that a "
+    "torch sampler makes are seen.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loaders",),
@@ -64,7 +70,8 @@ WORKER_RNG_COPIES = Rule(
     fix="Draw from torch's global generator, or seed the generator in worker_init_fn with "
     "torch.initial_seed().",
     limits="Only generators that the dataset or its transforms hold, with two or more workers and "
-    "no worker_init_fn. A generator that is held but never used in __getitem__ is no fault.",
+    "no worker_init_fn. A generator that no code of the holder's class mentions, its constructor "
+    "apart, is no fault.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loaders",),

@@ -18,7 +18,8 @@ EVALUATING_IN_TRAIN_MODE = Rule(
     "training=self.training to F.dropout, and register dropout modules in __init__.",
     limits="Needs two different batches without gradients in a row and a layer that depends on "
     "the mode, or a module in evaluation mode that calls F.dropout without its training argument, "
-    "an unregistered Dropout, or attention with a dropout_p above 0. Silent when the "
+    "an unregistered Dropout, or attention with a dropout_p above 0, or whose parts are all in "
+    "training mode. Silent when the "
     "program does it before nearly every training call (pseudo-labels), "
     "when an optimizer step follows without another training call (a generator that samples), and "
     "while running statistics are averaged anew, and when a batch is given twice in a row or each "

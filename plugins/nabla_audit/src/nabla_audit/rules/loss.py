@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 _LOOKED_AT = (
-    "Looked at in the first six backward passes and in every hundredth step. Read from the graph: "
+    "Looked at in the first six backward passes and in every 96th step. Read from the graph: "
     "a loss inside torch.compile or a custom autograd.Function is not seen."
 )
 
@@ -47,10 +47,12 @@ SOFTMAX_TWICE = Rule(
 SIGMOID_BEFORE_LOGITS_LOSS = Rule(
     id="AUD402",
     name="sigmoid-before-logits-loss",
-    summary="A loss that expects logits receives the output of a sigmoid or softmax.",
+    summary="A loss that expects logits receives the output of a sigmoid or softmax, or a binary "
+    "cross entropy that of two sigmoids.",
     rationale="The loss applies a sigmoid itself: of values between 0 and 1 it makes "
     "probabilities between 0.5 and 0.73, so no sample can be called negative.",
-    fix="Give binary_cross_entropy_with_logits the values before the sigmoid.",
+    fix="Give binary_cross_entropy_with_logits the values before the sigmoid; apply one sigmoid "
+    "before binary_cross_entropy.",
     limits=_LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
@@ -65,14 +67,14 @@ SIGMOID_BEFORE_LOGITS_LOSS = Rule(
 PROBABILITIES_EXPECTED = Rule(
     id="AUD403",
     name="probabilities-expected",
-    summary="A negative log-likelihood or a divergence receives values that are no "
+    summary="A negative log-likelihood, a divergence or a CTC loss receives values that are no "
     "log-probabilities.",
     rationale="nll_loss only picks the value of the right class and negates it: on probabilities "
     "it is the mean error rate without a logarithm, on raw scores it has no lower bound.",
     fix="Apply log_softmax before nll_loss or kl_div, or use cross_entropy on the scores.",
     limits="Raw scores are recognised by a value above 0, which no log-probability has; the log of "
     "a density may be above 0, so that is reported only when the input comes directly from a "
-    "linear layer or convolution. " + _LOOKED_AT,
+    "linear layer or convolution; a CTC loss only knows probabilities of classes. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),
@@ -157,8 +159,9 @@ FUTURE_LEAK = Rule(
     fix="Mask later positions (is_causal=True, or a triangular mask), and pad convolutions on the "
     "left only.",
     limits="Judged when causal is declared, or when the targets of a cross entropy are the "
-    "model's input shifted by one. Measured once, on a copy of the model in evaluation mode, with "
-    "one random cotangent.",
+    "model's input shifted by one. MEDIUM when they are the input itself, no position left out, "
+    "and the model is measured to be causal: such a model would only copy. Measured once, on a "
+    "copy of the model in evaluation mode, with one random cotangent.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("oracles", "losses"),
@@ -175,11 +178,14 @@ FUTURE_LEAK = Rule(
 LABELS_OUT_OF_RANGE = Rule(
     id="AUD408",
     name="labels-out-of-range",
-    summary="Targets of a binary cross entropy lie outside 0 to 1.",
-    rationale="The loss has no lower bound then: the more wrong the model is, the lower it gets.",
-    fix="Map the labels to 0 and 1, e.g. (y + 1) / 2 for labels of -1 and 1.",
-    limits="Needs two backward passes. Class indices out of range raise an error in torch itself. "
-    + _LOOKED_AT,
+    summary="Targets of a binary cross entropy lie outside 0 to 1, or those of a CTC loss are the "
+    "blank.",
+    rationale="The loss has no lower bound then: the more wrong the model is, the lower it gets. "
+    "The blank stands for no label: as a target it asks for an output that decoding removes.",
+    fix="Map the labels to 0 and 1, e.g. (y + 1) / 2 for labels of -1 and 1; keep one index for "
+    "the blank alone.",
+    limits="Needs two backward passes. Padding behind the target lengths of a CTC loss does not "
+    "count. Class indices out of range raise an error in torch itself. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),

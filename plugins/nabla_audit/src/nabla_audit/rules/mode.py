@@ -23,11 +23,10 @@ TRAINING_IN_EVAL_MODE = Rule(
     "from what its author wrote, and only the validation curve shows it.",
     fix="Call model.train() after every evaluation, at the start of the training loop.",
     limits="Reported after three steps in a row, only if every module that depends on the mode is "
-    "in "
-    "evaluation mode, so frozen normalisation layers are no fault. HIGH when an evaluation without "
-    "gradients came between, MEDIUM when the model was never in training mode or was switched "
-    "without "
-    "an evaluation, because that may be meant.",
+    "in evaluation mode, so frozen normalisation layers are no fault; the module's own flag does "
+    "not count where every module below it, of several, says otherwise. HIGH when an evaluation "
+    "without gradients came between, MEDIUM when the model was never in training mode or was "
+    "switched without an evaluation, because that may be meant.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("modes", "gradients.written"),

@@ -71,16 +71,19 @@ GRADIENTS_NOT_CLEARED = Rule(
 ACCUMULATION_NOT_DIVIDED = Rule(
     id="AUD103",
     name="accumulation-not-divided",
-    summary="The mean losses of several micro-batches are added up and none is divided.",
+    summary="The mean losses of several micro-batches, or one loss several times, are added up and "
+    "none is divided.",
     rationale="The gradient is as many times too large as there are micro-batches: a learning rate "
     "that was tuned for one batch is too high, and clipping acts on every step.",
-    fix="Divide each micro-batch's loss by the number of micro-batches before backward.",
+    fix="Divide each micro-batch's loss by the number of micro-batches before backward; call "
+    "backward once on each loss.",
     limits="Decided by an oracle in the third window with the same number of backward passes on "
     "different data: by linearity, the gradient of the concatenation is the mean of the measured "
     "ones. A sum over tasks looks the same, so it is HIGH only where [tool.nabla.audit] "
     "accumulation declares it, MEDIUM where the source shows it (a step under a modulo, or names "
     "like accumulation_steps or micro) or each of three or more losses is divided by their "
-    "number, and information otherwise. Silent for sums, for single "
+    "number, and information otherwise; HIGH where backward ran several times from one loss "
+    "tensor in three steps in a row. Silent for sums, for single "
     "samples and for losses whose graph does not show how they were averaged.",
     severity=Severity.HIGH,
     since="0.1",
@@ -194,8 +197,9 @@ CLIP_OF_NOTHING = Rule(
     "iterator is used up after the first one.",
     limits="At the second call that is given an empty list while backward has written gradients. "
     "Parameters without gradients may belong to a part that does not take part. Clipping "
-    "behind the step or before backward is reported before the third step in a row without any "
-    "other clipping; an infinite limit only measures.",
+    "behind the step, before backward, or of parameters that only another optimizer or none holds, "
+    "is reported before the third step in a row without any other clipping; an infinite limit "
+    "only measures.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "clipping"),

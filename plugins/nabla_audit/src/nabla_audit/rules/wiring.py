@@ -31,7 +31,9 @@ PARAMETER_NOT_IN_OPTIMIZER = Rule(
     "Why a parameter was left out cannot be observed. It is a fault only if its values look "
     "freshly drawn and no load_state_dict set them, or if they were frozen at first and were "
     "unfrozen during the run; and if nobody changes them and no optimizer ever held them; "
-    "else it is reported as information. MEDIUM at the end of a run for parameters whose only "
+    "else it is reported as information, and so it is at the end if they joined an optimizer "
+    "later. MEDIUM for a module of its own whose parameters are all constant, as the "
+    "weights of a loss are; and at the end of a run for parameters whose only "
     "optimizer never stepped, while another one made ten steps. Weights loaded in another "
     "way that look like a normal or uniform sample, and random features that are meant to "
     "stay random, would be reported wrongly.",
@@ -97,9 +99,10 @@ PARAMETER_NOT_REACHED = Rule(
     fix="Remove the detach, .data, numpy or tolist at the named place, or return a gradient from "
     "the custom backward.",
     limits="Decided at the third step. HIGH where the cut is found: a detach or a rebuilt value on "
-    "the way, or a custom backward that returns None, or where no backward of the program has ever "
-    "written a gradient. Where the cut is a no_grad block, or the "
-    "loss does not depend on the parameter, it is information: frozen or unused on purpose. "
+    "the way, a reentrant checkpoint none of whose inputs takes a gradient, or a custom backward "
+    "that returns None, or where no backward of the program has ever "
+    "written a gradient. MEDIUM for Distribution.sample(). Where the cut is a no_grad block, or "
+    "the loss does not depend on the parameter, it is information: frozen or unused on purpose. "
     "Programs that were compiled are only told the parameter.",
     severity=Severity.HIGH,
     since="0.1",
