@@ -52,3 +52,19 @@ def test_the_choice_goes_by_what_hashing_costs_in_the_loop():
     for _ in range(200):
         pace.note(0.1, 20e-3 / pace.parts, 20e-3 / pace.parts)
     assert pace.parts == 16
+
+
+@pytest.mark.parametrize(("fixed_s", "every"), [(0.7e-3, 1), (2e-3, 4), (1.0, 16)])
+def test_steps_are_recorded_in_brief_only_where_a_look_is_too_dear(fixed_s, every):
+    pace = Pace(0.02, 1e-4)
+    for _ in range(200):
+        pace.note(0.05, fixed_s, 1e-5)
+        pace.note_brief(5e-5)
+    assert pace.every == every
+    assert every == 16 or pace.share <= 0.02
+
+
+def test_a_short_run_is_looked_at_in_every_step():
+    pace = Pace(0.02, 1.0)
+    chosen = [pace.every for _ in range(40) if pace.note(1e-3, 1.0, 0.5) or True]
+    assert chosen.index(16) >= 16

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import nabla_replay
+from nabla_replay.capturing.context import Capture
 from nabla_replay.fingerprints.call_record import ModuleCall, StepTrace
 from nabla_replay.replaying.localizing import locate
 
@@ -111,6 +112,23 @@ def test_the_module_and_the_direction_are_named(run, path, fault):
     assert found is not None
     assert found.step == 0
     assert (found.module, found.direction) == (path, FAULTS[fault])
+
+
+def test_a_gradient_that_no_looked_at_part_covers_is_seen_in_the_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr(Capture, "_whole_s", staticmethod(lambda found: 1e-3))  # in eight parts
+    program = Program()
+    with nabla_replay.capture(program.model, program.optimizer, root=tmp_path) as rec:
+        for index in range(3):
+            rec.record_step(step=index, loss=program.step(index))
+
+    def replayed(fault):
+        return nabla_replay.replay(
+            rec.run_path, build=lambda: Program(lambda model: fault(model.embed)), localize=True
+        )
+
+    assert replayed(lambda module: None).status == "MATCH"
+    found = replayed(backward_fault).divergence
+    assert (found.step, found.module, found.direction) == (0, "embed", "backward")
 
 
 def test_code_between_two_modules_is_the_module_around_them(run):

@@ -23,6 +23,8 @@ def loss_of(given: object) -> float | None:
     Raises:
         UsageError: it is neither.
     """
+    if type(given) is Tensor and given.numel() == 1:
+        return float(given.item())
     if given is None or isinstance(given, (int, float)):
         return None if given is None else float(given)
     if isinstance(given, Tensor) and given.numel() == 1:

@@ -26,12 +26,13 @@ from .contracts import wanted_contracts
 from .live import StepBoundary
 from .loaders import LoaderBook
 from .look import StepFacts
+from .notes import Within
 from .opening import make_fingerprinter, open_writer
 from .options import CaptureArguments, CaptureOptions, capture_options
 from .pace import Pace
 from .parts import Parts, collect_parts
 from .place import joined
-from .recorder import Recorder, Within
+from .recorder import Recorder
 from .resuming import ResumePoint, find_resume_point
 from .verdicts import Verdicts
 
@@ -92,13 +93,7 @@ class Capture:
         whole_s = self._whole_s(fingerprinter)
         whole_bytes = len(fingerprinter.packed(0))
         most = whole_weight(fingerprinter.extents) // _LEAST_PART
-        pace = Pace(
-            self.options.budget,
-            whole_s,
-            whole_bytes,
-            most=most,
-            fixed=joined(),
-        )
+        pace = Pace(self.options.budget, whole_s, whole_bytes, most=most, fixed=joined())
         fingerprinter.turn(pace.parts)
         self._recorder = Recorder(
             self._parts, fingerprinter, writer, pace, self.options, self._book
@@ -107,6 +102,7 @@ class Capture:
         self._verdicts.listen(writer.append, writer.folder, writer.rank)
         self._boundary = StepBoundary(self._parts, self._live_step, self._ending)
         self._boundary.computed = self._recorder.book.use
+        self._boundary.called = self._recorder.book.touch
         self._boundary.start()  # first: what is replaced later has to lie on top of the instrument
         self._guarded(lambda _: self._verdicts.hold(self._parts, 0 if last is None else last + 1))
         self._guarded(lambda recorder: recorder.start(last, within_step=self._done > 0))
@@ -200,6 +196,8 @@ class Capture:
                 signals={} if metrics is None else signals_of(metrics),
                 data_state=data_state,
             )
+            if facts.is_short and recorder.record_in_brief(facts, by_hand=True):
+                return
             entry = recorder.draft(facts)
             recorder.commit(entry)
             self._verdicts.recorded(entry.step)
@@ -235,7 +233,12 @@ class Capture:
             boundary = self._boundary
             known = boundary is None or boundary.ending is not None
             is_end = known or len(self._parts.optimizers) <= 1
-            entry = recorder.draft(StepFacts(loss=loss), is_end=is_end)
+            facts = StepFacts(loss=loss)
+            plain = boundary is None or not (boundary.evaluations or boundary.loads)
+            if known and plain and recorder.record_in_brief(facts, by_hand=False):
+                self._verdicts.recorded(recorder.last_step or 0)
+                return
+            entry = recorder.draft(facts, is_end=is_end)
             self._verdicts.recorded(entry.step)
             drafted.append(lambda: self._commit_live(entry))
 

@@ -20,7 +20,7 @@ from ..fingerprints.crc32 import crc32_of
 from .parts import Parts
 from .stateful import state_of
 
-__all__ = ["hyper_digest", "state_digest", "state_digests"]
+__all__ = ["hyper_digest", "optimizer_digest", "state_digest", "state_digests"]
 
 _QUICK = frozenset((str, int, float, bool, type(None)))
 _MOST_TEXTS = 256
@@ -37,9 +37,7 @@ def state_digests(parts: Parts, *, thorough: bool) -> dict[str, str]:
         parts: the program.
         thorough: also digest the extra parts that are no modules; they may hold many tensors.
     """
-    found: dict[str, str] = {}
-    if parts.optimizers:
-        found["optimizer"] = _text(hyper_digest(parts.optimizers))
+    found = optimizer_digest(parts)
     if parts.schedulers:
         found["scheduler"] = _text(state_digest([one.state_dict() for one in parts.schedulers]))
     if parts.scaler is not None:
@@ -48,6 +46,11 @@ def state_digests(parts: Parts, *, thorough: bool) -> dict[str, str]:
         states = {name: state_of(value) for name, value in parts.others.items()}
         found["extra"] = _text(state_digest(states))
     return found
+
+
+def optimizer_digest(parts: Parts) -> dict[str, str]:
+    """Return the digest of the optimizers under its name; nothing where there are none."""
+    return {"optimizer": _text(hyper_digest(parts.optimizers))} if parts.optimizers else {}
 
 
 def _text(digest: int) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch.nn import Module, Parameter
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
+
+from .calls import CallHook
+from .parts import Parts
 
 __all__ = ["LaterCheckpoint", "Moment"]
 
@@ -31,32 +32,30 @@ class LaterCheckpoint:
     """Takes one checkpoint when the model is called next.
 
     Args:
-        model: any call of it or of a part of it counts.
+        parts: the program; any call of its model or of a part of it counts.
         moment: returns generators and place in the data.
         take: takes the checkpoint with this label.
     """
 
     def __init__(
         self,
-        model: Module,
+        parts: Parts,
         moment: Callable[[], Moment],
         take: Callable[[int, Moment | None], object],
     ) -> None:
-        self._model = model
+        self._model = parts.model
         self._moment = moment
         self._take = take
         self._waiting: tuple[int, Moment] | None = None
-        self._parts: frozenset[int] = frozenset()
         self._held: list[_Held] = []
-        self._handle: RemovableHandle | None = None
+        self._calls = CallHook(parts, self._called)
 
     def put_off(self, label: int) -> None:
         """Take the checkpoint with this label later, with the generators as they are now."""
         self._waiting = label, self._moment()
         modules = tuple(self._model.modules())
-        self._parts = frozenset(map(id, modules))
         self._held = [(one._parameters, dict(one._parameters)) for one in modules]
-        self._handle = register_module_forward_pre_hook(self._called)
+        self._calls.turn_on()
 
     def now(self) -> None:
         """Take what is waiting."""
@@ -69,12 +68,10 @@ class LaterCheckpoint:
         """Forget what is waiting: the program has gone on without calling its model."""
         self._waiting = None
         self._held = []
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._calls.turn_off()
 
-    def _called(self, module: Module, args: tuple[object, ...]) -> None:
-        if id(module) in self._parts and self._is_itself():
+    def _called(self, module: Module) -> None:
+        if self._is_itself():
             self.now()
 
     def _is_itself(self) -> bool:

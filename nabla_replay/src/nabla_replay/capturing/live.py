@@ -32,6 +32,7 @@ class StepBoundary:
     Attributes:
         evaluations: calls of modules without gradients since it was last set to 0.
         loads: calls of ``load_state_dict`` of the model or a part of it since then.
+        called: called when a module was, with gradients.
         computed: called when gradients are about to be computed.
         strange: steps of optimizers that are not among the parts, and move the model's parameters.
     """
@@ -53,6 +54,7 @@ class StepBoundary:
         self._loss: Tensor | None = None
         self._unscaled: tuple[Tensor, Tensor] | None = None
         self.computed: Callable[[], object] = lambda: None
+        self.called: Callable[[], object] = lambda: None
 
     @property
     def ending(self) -> int | None:
@@ -79,7 +81,9 @@ class StepBoundary:
         self, module: Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
     ) -> None:
         """Count what is no training: it may draw random numbers that belong to no step."""
-        if not torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            self.called()
+        else:
             self.evaluations += 1
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:

@@ -31,6 +31,9 @@ class Iteration:
         loader: what is iterated over.
         epoch: 0-based number of the pass.
         start: generators, loader and what else an epoch follows from, as they were before it.
+        is_told_late: whether a step was taken in it before it was known to be one to follow.
+        settled: batches handed out when a step was recorded last.
+        touched: numbers of batches since then in which the model was called, where that is seen.
         used: batches handed out when a gradient was last computed; ``None`` if that was not seen.
     """
 
@@ -39,12 +42,15 @@ class Iteration:
         self.epoch = epoch
         self.start: dict[str, object] = {
             "generators": generator_state(),
-            "loader": loader_state(loader),
+            "loader": {},
             "between": between,
             "batch_size": batch_size_of(loader),
         }
         self.iterator: object = None
         self.taken = 0
+        self.settled = 0
+        self.is_told_late = False
+        self.touched: set[int] = set()
         self.used: int | None = None
 
     @property
@@ -78,6 +84,9 @@ class LoaderBook:
         self._started = False
         self._current: Iteration | None = None
         self._passes: dict[int, int] = {}
+        self._first: dict[str, object] = {}
+        self._changed: set[str] = set()
+        self._others = 0
         self._patches = Patches()
         self._hush = False
 
@@ -117,10 +126,35 @@ class LoaderBook:
         if self._current is not None:
             self._current.used = self._current.position
 
+    def touch(self) -> None:
+        """The model was called: the batch that was handed out last has a part in the step."""
+        if self._current is not None:
+            self._current.touched.add(self._current.position)
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether more happened since the last step than that the next batch was taken."""
+        current = self._current
+        return self._others > 0 or (current is not None and current.position > current.settled + 1)
+
+    def settle_calls(self) -> tuple[int, tuple[int, ...]]:
+        """A step was taken: return how many passes over other loaders began since the last one, and
+        which batches had no part in it."""
+        others, self._others = self._others, 0
+        current = self._current
+        if current is None:
+            return others, ()
+        touched, position = current.touched, current.position
+        before, current.settled, current.touched = current.settled, position, set()
+        if position not in touched:  # calls are not seen
+            return others, ()
+        return others, tuple(one for one in range(before + 1, position) if one not in touched)
+
     def settle(self) -> Iteration | None:
         """A step was taken: follow the loader that its batch came from, and return its pass."""
         if self._followed is None and self._current is not None:
             self._followed = self._current.loader
+            self._current.is_told_late = True
             self.on_epoch(self._current)
         return self._current
 
@@ -131,11 +165,20 @@ class LoaderBook:
         self._passes[id(known)] = number
         used = self._used()
         self._current = Iteration(loader, number, self.between())
+        self._current.start["loader"] = {**loader_state(loader), **self._changes(loader)}
         if used is not None:
             self._current.start["before"] = used
         if self._followed is not None:
             self.on_epoch(self._current)
         return self._current
+
+    def _changes(self, loader: object) -> dict[str, object]:
+        """Return the settings of a loader that the program has changed since its first pass."""
+        now = dict(_settings(loader))
+        for name, value in now.items():
+            if name in self._changed or self._first.setdefault(name, value) != value:
+                self._changed.add(name)
+        return {name: value for name, value in now.items() if name in self._changed}
 
     def _used(self) -> int | None:
         """How many batches of the pass that is over had a part in steps, as far as known."""
@@ -162,6 +205,7 @@ class LoaderBook:
     def _wrap(self, original: Replacement) -> Replacement:
         def begin(loader: DataLoader[object]) -> object:
             if self._hush or not self._is_followed(loader):
+                self._others += not self._hush and self._followed is not None
                 return original(loader)
             iteration = self._begin(loader)
             iteration.iterator = original(loader)
@@ -201,6 +245,34 @@ def put_loader_state(loader: object, state: Mapping[str, object]) -> None:
         epoch = state.get(f"{place}.epoch".lstrip("."))
         if type(epoch) is int and type(getattr(owner, "epoch", None)) is int:
             owner.epoch = epoch  # type: ignore[attr-defined]
+        for key, kept in state.items():
+            name = key.removeprefix(f"{place}.")
+            known = getattr(owner, name, None) if place and name != key else None
+            if known is not None and type(kept) is type(known) in _numbers_of(place, owner):
+                setattr(owner, name, kept)
+
+
+def _settings(loader: object) -> Iterator[tuple[str, object]]:
+    for place, owner in _owners(loader):
+        for name, value in _settings_of(place, owner):
+            yield f"{place}.{name}", value
+
+
+def _settings_of(place: str, owner: object) -> Iterator[tuple[str, object]]:
+    """Yield numbers that a program may set to change its data: a share, a difficulty.
+
+    The whole numbers of a data set may go with samples that it holds, and are left alone.
+    """
+    kinds = _numbers_of(place, owner)
+    for name, value in tuple(getattr(owner, "__dict__", {}).items()):
+        if type(value) in kinds and name != "epoch":
+            yield name, value
+
+
+def _numbers_of(place: str, owner: object) -> tuple[type, ...]:
+    if not place or type(owner).__module__.startswith("torch."):
+        return ()
+    return (float,) if place == "dataset" else (float, int)
 
 
 def _owners(loader: object) -> Iterator[tuple[str, object]]:

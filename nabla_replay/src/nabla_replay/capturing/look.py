@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +19,11 @@ from .parts import Parts
 __all__ = ["StepFacts", "StepLook", "evidence_digest", "vector_name"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFacts:
+_NOTHING: Mapping[str, Tensor] = MappingProxyType({})
+_NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
+
+
+class StepFacts(NamedTuple):
     """What the program says about a step.
 
     Attributes:
@@ -34,9 +38,14 @@ class StepFacts:
     step: int | None = None
     loss: float | None = None
     batch: tuple[int, ...] | str | None = None
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    signals: Mapping[str, float] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = _NOTHING
+    signals: Mapping[str, float] = _NO_NUMBERS
     data_state: object = None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a brief record can hold it."""
+        return self.data_state is None and not self.tensors
 
 
 def vector_name(part: int, parts: int) -> str:

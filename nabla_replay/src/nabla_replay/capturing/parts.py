@@ -13,7 +13,7 @@ from nabla_core.errors import UsageError
 
 from .stateful import Stateful, Value, check_stateful
 
-__all__ = ["Parts", "collect_parts", "in_turn", "unwrapped", "with_inner"]
+__all__ = ["Parts", "collect_parts", "compiled_wrappers", "in_turn", "unwrapped", "with_inner"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Parts:
         extra: further state by name: averages, generators, tensors, anything with a state dict.
         loader: the training data.
         found: names in ``extra`` that nobody gave: they were found in the process.
+        wrappers: what ``torch.compile`` made of the model, or of parts of it.
     """
 
     model: Module
@@ -37,6 +38,7 @@ class Parts:
     extra: Mapping[str, Value] = field(default_factory=dict)
     loader: Iterable[object] | None = None
     found: tuple[str, ...] = ()
+    wrappers: tuple[Module, ...] = ()
 
     @property
     def modules(self) -> dict[str, Module]:
@@ -85,6 +87,17 @@ def unwrapped(model: Module) -> Module:
         model = inner  # what torch.compile wraps; naming its class would import the compiler
 
 
+def compiled_wrappers(models: Iterable[object]) -> tuple[Module, ...]:
+    """Return what ``torch.compile`` made of these models."""
+    return tuple(
+        part
+        for model in models
+        if isinstance(model, Module)
+        for part in model.modules()
+        if isinstance(getattr(part, "_orig_mod", None), Module)
+    )
+
+
 def collect_parts(
     what: str,
     model: Module | Iterable[Module] | Mapping[str, Module],
@@ -102,6 +115,7 @@ def collect_parts(
     Raises:
         UsageError: a part is none of the supported kinds.
     """
+    wrappers = compiled_wrappers(_models(model))
     model = _one_model(what, model)
     optimizers = with_inner(tuple(_optimizer(what, one) for one in _several(optimizer)))
     extra = others.get("extra") or {}
@@ -116,6 +130,7 @@ def collect_parts(
         raise UsageError(f"{what}(loader={type(loader).__name__}): needs something to iterate over")
     return Parts(
         model=unwrapped(model),
+        wrappers=wrappers,
         optimizers=optimizers,
         schedulers=in_turn(
             [_stateful(what, "scheduler", one) for one in _several(others.get("scheduler"))],
@@ -147,6 +162,12 @@ def _one_model(what: str, given: object) -> Module:
     if not named:
         raise UsageError(f"{what}(model={given!r}): needs at least one torch.nn.Module")
     return ModuleDict({name: unwrapped(value) for name, value in named.items()})
+
+
+def _models(given: object) -> tuple[object, ...]:
+    if isinstance(given, Mapping):
+        return tuple(given.values())
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
 def _several(given: object) -> tuple[object, ...]:

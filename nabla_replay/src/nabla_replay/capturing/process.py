@@ -27,7 +27,7 @@ from ..capture_settings import CaptureSettings
 from .context import Capture
 from .loaders import LoaderBook
 from .options import CaptureOptions
-from .parts import Parts, in_turn, unwrapped, with_inner
+from .parts import Parts, compiled_wrappers, in_turn, unwrapped, with_inner
 from .stateful import Stateful
 
 __all__ = ["ProcessCapture"]
@@ -189,6 +189,7 @@ class ProcessCapture:
             extra=averages,
             loader=None if current is None else cast("Iterable[object]", current.loader),
             found=tuple(averages),
+            wrappers=compiled_wrappers(self._alive()),
         )
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from ..errors import RecordError
 from .frozen import frozen_names, put_frozen
@@ -44,7 +45,7 @@ def full_state(
     """
     modules = tuple(parts.model.modules())
     state: dict[str, object] = {
-        "model": parts.model.state_dict(),
+        "model": _model_state(parts.model),
         "hidden": dict(_hidden_buffers(parts.model, modules)),
         "gradients": dict(_carried_gradients(parts, modules)),
         "optimizer": [one.state_dict() for one in parts.optimizers],
@@ -65,7 +66,7 @@ def restore_parts(parts: Parts, state: StateTree) -> None:
         RecordError: a part does not take the state: another architecture or kind of optimizer.
     """
     model = cast("Mapping[str, object]", state["model"])
-    _put("model", lambda: parts.model.load_state_dict(model))
+    _put("model", lambda: _load(parts.model, model))
     buffers = dict(parts.model.named_buffers())
     for name, value in cast("Mapping[str, Tensor]", state["hidden"]).items():
         if name in buffers:
@@ -102,6 +103,28 @@ def missing_parts(parts: Parts, state: StateTree) -> tuple[str, ...]:
     if state["loader"] is not None and parts.loader is None:
         lost.append("loader")
     return tuple(lost)
+
+
+def _model_state(model: Module) -> dict[str, object]:
+    """Return the state dict without tensors of lazy modules that have not been made yet."""
+    state = model.state_dict()
+    for name in [name for name, value in state.items() if type(value) is not Tensor]:
+        if is_lazy(state[name]):
+            del state[name]
+    return state
+
+
+def _load(model: Module, state: Mapping[str, object]) -> None:
+    """Put a state into a model; what was still to be made then is made by the program again."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    lazy = {name for name, tensor in named if is_lazy(tensor)} - state.keys()
+    if not lazy:
+        model.load_state_dict(state)
+        return
+    found = model.load_state_dict(state, strict=False)
+    wrong = [*found.unexpected_keys, *(name for name in found.missing_keys if name not in lazy)]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is on one side only")
 
 
 def _carried_gradients(parts: Parts, modules: Iterable[Module]) -> Iterator[tuple[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -12,61 +12,38 @@ from ..codec.inline import pack
 from ..fingerprints.call_record import pack_trace
 from ..fingerprints.fingerprinter import Fingerprinter
 from ..fingerprints.module_trace import ModuleTrace, can_be_traced
+from ..store.brief_text import BriefEntry
 from ..store.entries import EpochEntry, NoteEntry, StepEntry
 from ..store.writer import RunWriter
 from .between import between_state
+from .brief import Anchor
 from .carried import CarriedGradients
 from .generators import generator_state
+from .held import HeldState
 from .later import LaterCheckpoint, Moment
 from .loaders import Iteration, LoaderBook
 from .look import StepFacts, StepLook
+from .notes import (
+    EVALUATED_NOTE,
+    PACE_NOTE,
+    SETTINGS_NOTE,
+    SKIPPED_NOTE,
+    SNAPSHOT_NOTE,
+    TRACE_NOTE,
+    Within,
+    within_notes,
+)
 from .options import CaptureOptions
 from .pace import Pace
 from .parts import Parts
 from .program_state import full_state
+from .saved_state import SavedState
+from .settings import ModuleSettings
 from .stopwatch import Stopwatch
 
-__all__ = [
-    "EVALUATED_NOTE",
-    "LOADED_NOTE",
-    "SNAPSHOT_NOTE",
-    "TRACE_NOTE",
-    "WITHIN_NOTE",
-    "Recorder",
-    "Within",
-]
-
-EVALUATED_NOTE = "evaluated"
-"""Says that modules were called without gradients since the step before."""
-
-SNAPSHOT_NOTE = "snapshot"
-"""Says where in the log a checkpoint was taken: it is written later, in the background."""
-
-LOADED_NOTE = "loaded"
-"""Says that a state was put into the model since the step before."""
-
-TRACE_NOTE = "modules"
-
-WITHIN_NOTE = "within"
-"""Says that steps are recorded when the optimizer has acted, before the rest of the step; of
-several optimizers, ``ends`` is the index of the one that does so."""
+__all__ = ["Recorder"]
 
 _START_WAIT_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
-    """A step that is recorded when its optimizer has acted.
-
-    Attributes:
-        ending: id of the optimizer that ends a step.
-        evaluations: calls without gradients since the step before.
-        loads: how often a state was put into the model since then.
-    """
-
-    ending: int | None = None
-    evaluations: int = 0
-    loads: int = 0
 
 
 class Recorder:
@@ -103,13 +80,21 @@ class Recorder:
         self._pace = pace
         self._every = options.checkpoint_every
         self._look = StepLook(parts, fingerprinter)
-        self._watch = Stopwatch(parts.model, fingerprinter.clock)
-        self._traceable = options.trace_modules and can_be_traced(parts.model)
+        self._anchor = Anchor(fingerprinter)
+        self._held = HeldState(parts, fingerprinter, options.budget, pace.whole_s)
+        self._settings = ModuleSettings(parts, resumed=options.resume is not None)
+        self._saved = SavedState(parts, writer.append)
+        self._looks = self._briefs = 0
+        self._is_new = True  # what follows a checkpoint or the start of an epoch is looked at
+        self._watch = Stopwatch(parts, fingerprinter.clock)
+        self._traceable = (
+            options.trace_modules and not parts.wrappers and can_be_traced(parts.model)
+        )
         self._trace: ModuleTrace | None = None
         self._traced: JsonObject | None = None
         self._labels: set[int] = set()
         self._storable = True
-        self._later = LaterCheckpoint(parts.model, self.moment, self.checkpoint)
+        self._later = LaterCheckpoint(parts, self.moment, self.checkpoint)
         self._rate: float | None = None
 
     def start(self, last_step: int | None = None, *, within_step: bool = False) -> None:
@@ -122,7 +107,9 @@ class Recorder:
         if last_step is not None and last_step >= 0:
             self.last_step = last_step
         self.book.start()
+        self.book.settle_calls()
         self._watch.start()
+        self._saved.start()
         if within_step:
             self._put_off(self.last_step or 0)
         elif self.checkpoint(self.last_step or 0):
@@ -138,18 +125,21 @@ class Recorder:
         """
         begun_s = self._fingerprinter.clock()
         self._later.give_up()
+        self._saved.step = None
         step_s = self._watch.lap(begun_s)
         if not is_end:
             self._drop_trace()  # a replay would trace the whole step
         self.end_trace()
-        iteration = self.book.settle()
-        place = None if iteration is None else f"{iteration.epoch}:{iteration.position}"
-        part = self.count % self._fingerprinter.parts
-        entry = self._look(facts, self._number(facts.step), part, place)
+        self._settle_new()
+        self._note_others()
+        part = self._looks % self._fingerprinter.parts
+        self._looks += 1
+        entry = self._look(facts, self._number(facts.step), part, self._place())
         self._drafted_s = self._fingerprinter.clock()
         cost_s = self._drafted_s - begun_s + self._written_s
         if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
-            self._fingerprinter.turn(self._pace.parts)
+            self._change_pace()
+        self._briefs = self._pace.every - 1
         rate = self._new_rate()
         return replace(entry, signals={**rate, **entry.signals}) if rate else entry
 
@@ -162,8 +152,9 @@ class Recorder:
         """
         begun_s = self._drafted_s
         if within is not None:
-            begun_s = self._fingerprinter.clock()
-            self._note(within)
+            begun_s = self._fingerprinter.clock()  # it may have waited for another optimizer
+            for note in within_notes(within, self.parts.optimizers, first=not self.count):
+                self.writer.append(note)
         else:
             self._carried.note()
             self.book.carries = self._carried.changed
@@ -182,6 +173,36 @@ class Recorder:
                 self.checkpoint(entry.step)
             ended_s = self._fingerprinter.clock()
         self._watch.resume(ended_s)
+
+    def record_in_brief(self, facts: StepFacts, *, by_hand: bool) -> bool:
+        """Record a step that is over in brief, if this is the turn of one; return whether it was.
+
+        Args:
+            facts: what is known of it.
+            by_hand: whether the whole step is over, and not only its optimizer.
+        """
+        loss = facts.loss
+        if not self._briefs or self._is_new or loss is None or not (self.count + 1) % self._every:
+            return False
+        if self.book.is_strange:
+            return False
+        self._briefs -= 1
+        begun_s = 0.0 if self._briefs else self._fingerprinter.clock()
+        number, rate, anchor = self._number(facts.step), self._new_rate(), self._anchor
+        signals = {**rate, **facts.signals} if rate else facts.signals
+        entry = BriefEntry(number, loss, facts.batch, signals, self._place(), anchor.name, anchor())
+        self.writer.append(entry)
+        if entry.place is not None:
+            self.book.settle_calls()
+            if by_hand:
+                self._carried.note()
+        self.count += 1
+        self.last_step = self._saved.step = number
+        if not self._briefs:
+            ended_s = self._fingerprinter.clock()
+            self._pace.note_brief(ended_s - begun_s)
+            self._watch.resume(ended_s)
+        return True
 
     def checkpoint(self, label: int, moment: Moment | None = None) -> bool:
         """Take a checkpoint of now; return whether it was taken.
@@ -206,6 +227,7 @@ class Recorder:
     def close(self, reason: str) -> None:
         """Let go of torch and finish the run, whatever becomes of the checkpoint that waits."""
         try:
+            self._saved.note()
             self._later.now()
         finally:
             self.stop_looking()
@@ -215,8 +237,10 @@ class Recorder:
         """Let go of torch."""
         self._later.give_up()
         self._watch.stop()
+        self._saved.stop()
         self.book.stop()
         self._carried.forget()
+        self._settings.let_go()
         self._drop_trace()
 
     def moment(self) -> Moment:
@@ -234,23 +258,12 @@ class Recorder:
         )
         self._begin_trace()
 
-    def _note(self, within: Within) -> None:
-        if not self.count:
-            turns = {id(one): turn for turn, one in enumerate(self.parts.optimizers)}
-            turn = turns.get(within.ending) if within.ending and len(turns) > 1 else None
-            body: JsonObject = {} if turn is None else {"ends": turn}
-            self.writer.append(NoteEntry(name=WITHIN_NOTE, body=body))
-        if within.evaluations:
-            calls: JsonObject = {"calls": within.evaluations}
-            self.writer.append(NoteEntry(name=EVALUATED_NOTE, body=calls))
-        if within.loads:
-            self.writer.append(NoteEntry(name=LOADED_NOTE, body={"calls": within.loads}))
-
     def _put_off(self, label: int) -> None:
         self._later.put_off(label)
         self._begin_trace()  # the call that the checkpoint waits for is part of the traced step
 
     def _begin_trace(self) -> None:
+        self._begins_anew()
         if self._traceable and self._trace is None:
             self._trace = ModuleTrace(self.parts.model, self._fingerprinter.algorithm)
             self._trace.start()
@@ -276,12 +289,43 @@ class Recorder:
         self._rate = float(rate)
         return {"lr": self._rate}
 
+    def _change_pace(self) -> None:
+        self._fingerprinter.turn(self._pace.parts)
+        body: JsonObject = {"parts": self._pace.parts, "every": self._pace.every}
+        self.writer.append(NoteEntry(name=PACE_NOTE, body=body))
+
+    def _place(self) -> str | None:
+        iteration = self.book.settle()
+        return None if iteration is None else f"{iteration.epoch}:{iteration.position}"
+
+    def _begins_anew(self) -> None:
+        """A replay may begin with the next step."""
+        self._is_new = True
+        self._settings.wait()
+
+    def _settle_new(self) -> None:
+        if self._is_new:
+            self._is_new = False
+            note = self._settings.settle()
+            if note is not None:
+                self.writer.append(NoteEntry(name=SETTINGS_NOTE, body=note))
+
+    def _note_others(self) -> None:
+        """Say what happened beside the steps, as far as the data shows it."""
+        passes, skipped = self.book.settle_calls()
+        if passes:
+            self.writer.append(NoteEntry(name=EVALUATED_NOTE, body={"calls": passes}))
+        if skipped:
+            self.writer.append(NoteEntry(name=SKIPPED_NOTE, body={"positions": [*skipped]}))
+
     def _epoch_begins(self, iteration: Iteration) -> None:
+        self._begins_anew()
+        held = {} if iteration.is_told_late else self._held.at_epoch()
         self.writer.append(
             EpochEntry(
                 epoch=iteration.epoch,
                 step=self._number(None),
-                state=pack({"count": self.count, **iteration.start}),
+                state=pack({"count": self.count, **held, **iteration.start}),
             )
         )
 

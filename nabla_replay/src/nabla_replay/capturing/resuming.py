@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nabla_core.issue import Issue, Quantity
 from nabla_core.severity import Severity
 
 from ..fingerprints.fingerprinter import Fingerprinter, value_bytes
-from ..replaying.history import segments_of
+from ..replaying.history import Segment, segments_of
 from ..rules import RESUMED_RUN_DIFFERS
 from ..store.entries import StepEntry
 from ..store.reader import RunReader
+from .brief import anchor_in
 from .digests import state_digests
 from .generators import GeneratorDigest, drawn_between
 from .opening import make_fingerprinter
@@ -55,7 +56,8 @@ def find_resume_point(folder: Path, parts: Parts, rank: int | None = None) -> Re
         here = find_place(0.0).rank if rank is None else rank
         log = reader.log(here if here in reader.ranks else 0)
         algorithm = reader.header.hash_algorithm
-    steps = [step for segment in segments_of(log) for step in segment.steps]
+    segments = segments_of(log)
+    steps = [step for segment in segments for step in segment.steps]
     if not steps or algorithm not in ("crc32", "mlh64"):
         return ResumePoint(step=None)
     fingerprinter = make_fingerprinter(parts, "crc32" if algorithm == "crc32" else "mlh64")
@@ -65,11 +67,35 @@ def find_resume_point(folder: Path, parts: Parts, rank: int | None = None) -> Re
     if not fitting:
         return ResumePoint(step=None, issues=(_unknown_parameters(steps),))
     now = {"rng": GeneratorDigest()(), **state_digests(parts, thorough=True)}
-    best = max(fitting, key=lambda step: sum(now.get(k) == v for k, v in step.digests.items()))
+    best = _with_saved(_best(fitting, now), segments)
     agreed = tuple(name for name, text in best.digests.items() if now.get(name) == text)
     return ResumePoint(
         step=best.step, agreed=("parameters", *agreed), issues=tuple(_differing(best, now))
     )
+
+
+def _best(fitting: list[StepEntry], now: dict[str, str]) -> StepEntry:
+    """Return the step that agrees in most: parts of the state may be frozen for many steps."""
+    brief = next((step for step in fitting if step.is_brief), None)  # the last of them
+    looked = [step for step in fitting if not step.is_brief]
+    best = max(
+        looked,
+        key=lambda step: sum(now.get(name) == text for name, text in step.digests.items()),
+        default=None,
+    )
+    if best is None or (
+        brief is not None and best.digests.get("optimizer") != now.get("optimizer")
+    ):
+        return brief or fitting[0]
+    return best
+
+
+def _with_saved(step: StepEntry, segments: Sequence[Segment]) -> StepEntry:
+    """Return a step in brief with the digests of the state that the program saved after it."""
+    saved = [one.saved[step.step] for one in segments if step.step in one.saved]
+    if not step.is_brief or not saved:
+        return step
+    return replace(step, digests={**step.digests, **saved[-1]})
 
 
 def part_of(step: StepEntry) -> tuple[int, int, bytes] | None:
@@ -85,9 +111,12 @@ def _fitting(steps: list[StepEntry], fingerprinter: Fingerprinter) -> Iterator[S
     """Yield the steps after which parameters and buffers were as they are now, the last first."""
     known: dict[tuple[int, int], bytes] = {}
     size = value_bytes(fingerprinter.algorithm)
+    anchors: dict[str, bytes] = {}
     for step in reversed(steps):
         found = part_of(step)
         if found is None:
+            if _is_anchored(step, fingerprinter, anchors):
+                yield step
             continue
         part, parts, packed = found
         if parts != fingerprinter.parts:
@@ -106,6 +135,18 @@ def _fitting(steps: list[StepEntry], fingerprinter: Fingerprinter) -> Iterator[S
             yield step
 
 
+def _is_anchored(step: StepEntry, fingerprinter: Fingerprinter, known: dict[str, bytes]) -> bool:
+    """Whether the anchor of a brief record is as it is now."""
+    for name, packed in step.vectors.items():
+        index = anchor_in(name, len(fingerprinter.entries))
+        if index is None:
+            return False
+        if name not in known:
+            known[name] = fingerprinter.packed_entry(index)
+        return known[name] == packed
+    return False
+
+
 def _held(step: StepEntry, fingerprinter: Fingerprinter) -> list[int]:
     """Return which values of a record are those of parameters and buffers."""
     found = part_of(step)
@@ -122,6 +163,17 @@ def _held(step: StepEntry, fingerprinter: Fingerprinter) -> list[int]:
 
 
 def _differing(step: StepEntry, now: dict[str, str]) -> Iterator[Issue]:
+    unknown = [name for name in now if name not in step.digests]
+    if step.is_brief and unknown:
+        yield RESUMED_RUN_DIFFERS.issue(
+            f"The parameters are those after step {step.step}, which was recorded in brief, as the "
+            f"budget wanted it: whether the {', '.join(unknown)} are those of the run as well "
+            "cannot be told.",
+            step=step.step,
+            phase="resume",
+            severity=Severity.INFO,
+            component="brief",
+        )
     for name, recorded in step.digests.items():
         here = now.get(name)
         if name == "rng" and here is not None and here != recorded:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch.nn import Module
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
+
+from .calls import CallHook
+from .parts import Parts
 
 __all__ = ["Stopwatch"]
 
@@ -21,34 +22,32 @@ class Stopwatch:
     little: it is there for the first few steps only, and then scales what the clock says.
 
     Args:
-        model: whose call begins a step.
+        parts: the program; a call of its model begins a step.
         clock: monotonic seconds; reading it is a call of the kernel.
     """
 
-    def __init__(self, model: Module, clock: Callable[[], float]) -> None:
-        self._model = model
+    def __init__(self, parts: Parts, clock: Callable[[], float]) -> None:
+        self._model = parts.model
         self._clock = clock
         self._left = _CALIBRATION_STEPS
-        self._handle: RemovableHandle | None = None
+        self._calls = CallHook(parts, self._called)
         self._began_s: float | None = None
         self._recorded_s = clock()
         self._inner_s = self._outer_s = 0.0
 
     def start(self) -> None:
         """Begin to see the calls of the model."""
-        self._handle = register_module_forward_pre_hook(self._called)
+        self._calls.turn_on()
         self._recorded_s = self._clock()
 
     def stop(self) -> None:
         """Let go of torch."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._calls.turn_off()
 
     def lap(self, now_s: float) -> float:
         """A step is over: return its seconds."""
         whole_s = now_s - self._recorded_s
-        if self._handle is None:
+        if not self._calls.is_on:
             return whole_s * (self._inner_s / self._outer_s if self._outer_s else 1.0)
         began_s, self._began_s = self._began_s, None
         inner_s = whole_s if began_s is None else now_s - began_s
@@ -64,6 +63,6 @@ class Stopwatch:
         self._recorded_s = now_s
         self._began_s = None
 
-    def _called(self, module: Module, args: tuple[object, ...]) -> None:
+    def _called(self, module: Module) -> None:
         if module is self._model and self._began_s is None:
             self._began_s = self._clock()

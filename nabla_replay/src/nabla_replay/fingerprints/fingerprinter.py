@@ -82,7 +82,7 @@ class Fingerprinter:
         """
         if self.algorithm == "crc32":
             return [self._crc32(*plan) for plan in self._plans[part % self.parts]]
-        return self._mlh64(part % self.parts)
+        return self._mlh64(self.pieces[part % self.parts])
 
     def packed(self, part: int) -> bytes:
         """Hash one part into little-endian unsigned integers."""
@@ -91,6 +91,19 @@ class Fingerprinter:
         packed = struct.pack(f"<{len(values)}{self._letter}", *values)
         self.elapsed_s = self.clock() - begun_s
         return packed
+
+    def packed_entry(self, index: int) -> bytes:
+        """Hash one entry as a whole into a little-endian unsigned integer."""
+        return self.packed_entries((index,))
+
+    def packed_entries(self, indices: Sequence[int]) -> bytes:
+        """Hash some entries as a whole; reads at most once from each device."""
+        pieces = [Piece(index, 0, self.extents[index].size_bytes) for index in indices]
+        if self.algorithm == "crc32":
+            values = [self._crc32(*self._planned(piece)) for piece in pieces]
+        else:
+            values = self._mlh64(pieces)
+        return struct.pack(f"<{len(values)}{self._letter}", *values)
 
     def _planned(
         self, piece: Piece
@@ -123,10 +136,10 @@ class Fingerprinter:
             return crc32_part(tensor, start, end)
         return crc32_of(tensor)
 
-    def _mlh64(self, part: int) -> list[int]:
+    def _mlh64(self, pieces: Sequence[Piece]) -> list[int]:
         values: list[int | None] = []
         waiting: dict[torch.device, list[tuple[int, Tensor]]] = {}
-        for piece in self.pieces[part]:
+        for piece in pieces:
             tensor = self.entries[piece.entry].tensor
             if tensor is None or _is_gone(tensor):
                 values.append(_ABSENT)

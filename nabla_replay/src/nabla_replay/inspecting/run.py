@@ -64,6 +64,10 @@ def _log_facts(log: RankLog, prefix: str) -> Iterator[Fact]:
     if steps:
         span = f"{steps[0].step} to {steps[-1].step} ({len(steps)} records)"
         yield f"{prefix}steps", span if not lost else f"{span}, {lost} lost to a failing disk"
+        looked = sum(not step.is_brief for step in steps)
+        if looked < len(steps):
+            brief = "the others are recorded in brief: loss, place in the data, one parameter"
+            yield f"{prefix}fingerprints", f"of {looked} steps; {brief}"
     else:
         yield f"{prefix}steps", "none"
     losses = [step.loss for step in steps if step.loss is not None]

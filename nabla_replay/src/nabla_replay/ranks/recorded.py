@@ -73,7 +73,7 @@ class _Layout:
     def differing(self, entries: dict[int, StepEntry]) -> dict[str, tuple[int, ...]]:
         """Return the parameters that differ, where all ranks looked at the same part."""
         looked = {part_in(entry) for entry in entries.values()}
-        if len(looked) != 1:
+        if len(looked) != 1 or any(one.is_brief for one in entries.values()):
             return {}
         part, parts = looked.pop()
         if parts not in self._cuts:

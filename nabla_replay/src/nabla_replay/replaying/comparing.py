@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..capturing.brief import anchor_in
 from ..capturing.generators import drawn_between
 from ..fingerprints.fingerprinter import Fingerprinter, value_bytes
 from ..fingerprints.layout import Piece
@@ -72,9 +73,30 @@ class StepResult:
         return "MATCH" if evident else "UNVERIFIED"
 
     @property
+    def is_brief(self) -> bool:
+        """Whether no more was recorded than the loss and one small parameter."""
+        return not any(one.component == "rng" for one in self.components)
+
+    @property
     def drew_otherwise(self) -> bool:
         """Whether other random numbers were drawn than in the recorded step."""
         return any(one.component == "rng" and one.status == "DIVERGENCE" for one in self.components)
+
+    @property
+    def diverging_extra(self) -> bool:
+        """Whether the extra state differs."""
+        return any(
+            one.component == "extra" and one.status == "DIVERGENCE" for one in self.components
+        )
+
+    def without_extra(self) -> StepResult:
+        """Return the same with the extra state not compared."""
+        reason = "the recorded program changed it between two epochs"
+        kept = tuple(
+            _unverified("extra", reason) if one.component == "extra" else one
+            for one in self.components
+        )
+        return StepResult(step=self.step, segment=self.segment, components=kept)
 
     @property
     def first(self) -> ComponentResult | None:
@@ -155,11 +177,10 @@ def _tensors(
         if here is None or len(here) != len(there):
             yield _unverified("parameter", "the record lists other tensors than the program has")
             continue
-        part = int(name.partition("/")[0])
         size = value_bytes(fingerprinter.algorithm)
         pairs = [
             (piece, there[at * size : (at + 1) * size], here[at * size : (at + 1) * size])
-            for at, piece in enumerate(fingerprinter.pieces[part])
+            for at, piece in enumerate(_pieces(name, fingerprinter))
         ]
         for component in _TENSORS:
             mine = [one for one in pairs if _component(fingerprinter, one[0]) == component]
@@ -167,6 +188,14 @@ def _tensors(
                 mine = [one for one in mine if not _is_unasked(one, fingerprinter, unasked)]
             if mine:
                 yield _tensor_result(component, mine, fingerprinter)
+
+
+def _pieces(name: str, fingerprinter: Fingerprinter) -> Sequence[Piece]:
+    """Return what the values of a vector are about."""
+    anchor = anchor_in(name, len(fingerprinter.entries))
+    if anchor is not None:
+        return (Piece(anchor, 0, fingerprinter.extents[anchor].size_bytes),)
+    return fingerprinter.pieces[int(name.partition("/")[0])]
 
 
 def _is_unasked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,7 +20,7 @@ from .history import Segment, Snapshot, segments_of
 from .localizing import ModulePlace, locate
 from .options import ReplayOptions
 from .program import Program, program_of
-from .reasons import AT_EPOCH, AT_ONCE, Reasons, keeps_workers
+from .reasons import AT_EPOCH, AT_ONCE, STALE_EXTRA, Reasons, keeps_workers
 from .result import Divergence, ReplayResult
 from .spans import spans
 from .tables import fingerprinter_for
@@ -139,8 +139,7 @@ class Course:
     ) -> Divergence | _Blocked | None:
         """Execute steps from ``start``, a checkpoint, to ``last``; compare from ``first`` on."""
         start, first, last = places
-        traces = window.segment.traces if self.options.localize else {}
-        executed = window.run(start, last, lambda index: index in traces)
+        executed = window.run(start, last, self._traces_of(window.segment))
         index = start
         try:
             for one in executed:
@@ -208,14 +207,14 @@ class Course:
         window = self._window(segment, self._anew(self.given))
         found: list[StepResult] = []
         try:
-            for one in window.run(window.start_over(), last, lambda _: False):
+            for one in window.run(window.start_over(), last, self._traces_of(segment)):
                 if one.recorded is None or one.replayed is None:
                     return None
                 made = window.fingerprinter
                 result = compare_step(
                     one.recorded, one.replayed, made, segment.number, self._unasked
                 )
-                if result.status != "MATCH":
+                if result.status != "MATCH" or self._place(window, one, result) is not None:
                     return None
                 found.append(result)
         except RecordError:
@@ -234,7 +233,11 @@ class Course:
         result = compare_step(
             one.recorded, one.replayed, window.fingerprinter, segment.number, self._unasked
         )
-        if segment.evaluated.get(one.index, 0) and result.drew_otherwise:
+        if window.has_stale_extra and result.diverging_extra:
+            self.reasons.add(STALE_EXTRA)
+            result = result.without_extra()
+        others = segment.evaluated.get(one.index, 0) - one.evaluations
+        if others > 0 and result.drew_otherwise:
             self.reasons.evaluated.append(one.recorded.step)
             return _Blocked(index=one.index)
         if one.index in segment.loaded and result.first is not None:
@@ -259,6 +262,10 @@ class Course:
         )
 
     # ------------------------------------------------------------------ modules
+    def _traces_of(self, segment: Segment) -> Callable[[int], bool]:
+        """Whether the modules of a step are to be compared."""
+        return (segment.traces if self.options.localize else {}).__contains__
+
     def _place(self, window: Window, one: Executed, result: StepResult) -> ModulePlace | None:
         if one.trace is None:
             return None
@@ -311,8 +318,13 @@ def _environment(segment: Segment, program: Program) -> tuple[Difference, ...]:
 def _since(window: Window, index: int, component: str) -> int | None:
     """The step after the one in which the same part of the state was last compared."""
     steps = window.segment.steps
-    part = next(iter(steps[index].vectors), None)
-    if part is None or component not in ("gradient", "buffer", "parameter", "extra"):
+    of_part = component in ("gradient", "buffer", "parameter", "extra")
+    part = next(iter(steps[index].vectors), None) if of_part else None
+    before = range(index - 1, -1, -1)
+    if part is not None and not steps[index].is_brief:
+        earlier = next((at for at in before if part in steps[at].vectors), -1)
+    elif of_part:
         return None
-    earlier = next((at for at in range(index - 1, -1, -1) if part in steps[at].vectors), -1)
+    else:
+        earlier = next((at for at in before if not steps[at].is_brief), index - 1)
     return steps[earlier + 1].step if earlier + 1 < index else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import cast
 
 from ..capturing.between import ProgramChanged
@@ -30,7 +30,7 @@ class BatchFeed:
             the first epoch or where nothing was recorded.
         segment: knows how later epochs began.
         records: steps that were taken before.
-        between: puts back what the program had changed before an epoch.
+        between: told an epoch and how it began; puts back what the program had changed before it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class BatchFeed:
         place: Mapping[str, object] | None,
         segment: Segment,
         records: int,
-        between: Callable[[Mapping[str, object]], object] = lambda _: None,
+        between: Callable[[int, Mapping[str, object]], object] = lambda epoch, state: None,
     ) -> None:
         self._loader = loader
         self._segment = segment
@@ -53,11 +53,14 @@ class BatchFeed:
         elif not segment.epochs and records:
             self._skip_unrecorded(records)
 
-    def take(self, target: tuple[int, int] | None) -> Iterator[object]:
+    def take(
+        self, target: tuple[int, int] | None, skipped: Container[int] = ()
+    ) -> Iterator[object]:
         """Yield the batches of the next step.
 
         Args:
             target: epoch and position after the step; ``None`` for one batch.
+            skipped: positions of batches that the recorded program took and did not use.
 
         Raises:
             DataEnded: the loader ends before that.
@@ -70,7 +73,9 @@ class BatchFeed:
             yield from self._rest()
             self._begin(self.epoch + 1)
         while self.position < position:
-            yield self._next(within=True)
+            batch = self._next(within=True)
+            if self.position not in skipped:
+                yield batch
 
     def step_taken(self) -> None:
         """Count a step: epochs are found by the steps before them."""
@@ -111,7 +116,7 @@ class BatchFeed:
             state = epoch_state(start)
             self._check(epoch, state.get("batch_size"))
             put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
-            self._between(cast("Mapping[str, object]", state.get("between", {})))
+            self._between(epoch, state)
             restore_generators(cast("Mapping[str, object]", state["generators"]))
         self._iterator = iter(self._loader)
         self.epoch, self.position = epoch, 0

@@ -20,6 +20,9 @@ _TRACE = "modules"
 _WITHIN = "within"
 _EVALUATED = "evaluated"
 _LOADED = "loaded"
+_SETTINGS = "settings"
+_SKIPPED = "skipped"
+_STATE = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,9 @@ class Segment:
         traces: by number of the steps before it: what the calls of modules gave.
         evaluated: by number of the steps before it: calls of modules without gradients.
         loaded: numbers of steps before which a state was put into the model.
+        settings: by number of the steps before it: how the modules were set.
+        skipped: by number of the steps before it: batches that had no part in a step.
+        saved: by step that was recorded in brief: digests of the state that was saved after it.
         within: whether steps were recorded when the optimizer had acted, before the rest of the
             step (scheduler, scaler, averages).
         ends: index of the optimizer after which a step was recorded, where there are several.
@@ -75,6 +81,9 @@ class Segment:
     traces: dict[int, JsonValue] = field(default_factory=dict)
     evaluated: dict[int, int] = field(default_factory=dict)
     loaded: set[int] = field(default_factory=set)
+    settings: dict[int, JsonValue] = field(default_factory=dict)
+    skipped: dict[int, frozenset[int]] = field(default_factory=dict)
+    saved: dict[int, Mapping[str, str]] = field(default_factory=dict)
     within: bool = False
     ends: int | None = None
     gaps: int = 0
@@ -179,9 +188,18 @@ def _take_note(segment: Segment, note: NoteEntry, waiting: dict[tuple[int, int],
         segment.ends = ends if isinstance(ends, int) else None
     elif note.name == _EVALUATED and isinstance(note.body, dict):
         calls = note.body.get("calls")
-        segment.evaluated[count] = calls if isinstance(calls, int) else 0
+        known = segment.evaluated.get(count, 0)
+        segment.evaluated[count] = known + (calls if isinstance(calls, int) else 0)
     elif note.name == _LOADED:
         segment.loaded.add(count)
+    elif note.name == _SETTINGS:
+        segment.settings[count] = note.body
+    elif note.name == _SKIPPED and isinstance(note.body, dict):
+        positions = note.body.get("positions")
+        if isinstance(positions, list):
+            segment.skipped[count] = frozenset(one for one in positions if type(one) is int)
+    elif note.name == _STATE:
+        segment.saved.update(_saved(note.body))
 
 
 def _label(body: JsonValue) -> int:
@@ -189,6 +207,14 @@ def _label(body: JsonValue) -> int:
         case {"step": int(step)}:
             return step
     raise RecordError("a note about a checkpoint has the wrong form")
+
+
+def _saved(body: JsonValue) -> dict[int, Mapping[str, str]]:
+    match body:
+        case {"step": int(step), "digests": dict(digests)}:
+            texts = cast("Mapping[str, JsonValue]", digests)
+            return {step: {name: str(text) for name, text in texts.items()}}
+    raise RecordError("a note about a saved state has the wrong form")
 
 
 def epoch_state(start: EpochStart) -> Mapping[str, object]:

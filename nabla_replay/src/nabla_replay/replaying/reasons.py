@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .history import Segment
 
-__all__ = ["AT_EPOCH", "AT_ONCE", "Reasons", "keeps_workers"]
+__all__ = ["AT_EPOCH", "AT_ONCE", "STALE_EXTRA", "Reasons", "keeps_workers"]
 
 _MANY = 3
 
@@ -19,8 +19,14 @@ AT_ONCE = (
 
 AT_EPOCH = (
     "it is the first step of an epoch, so that beside code and data, something that the program "
-    "sets between two epochs and outside of step() (modules in eval mode, a dropout rate) may be "
-    "what differs"
+    "sets between two epochs and outside of step() (a number of its own, weights) may be what "
+    "differs"
+)
+
+STALE_EXTRA = (
+    "the recorded program changed its extra state (an average of the weights) between two epochs "
+    "and outside of step(), which a replay does not: from there to the next checkpoint it is not "
+    "compared"
 )
 
 _WORKERS = (

@@ -139,6 +139,9 @@ class ReplayResult(ResultMixin):
             found = self.divergence
             where = f", {found.place}" if found.place is not None else ""
             return f"{text}; first difference at step {found.step}: {found.component}{where}"
+        brief = sum(one.status == "MATCH" and one.is_brief for one in self.steps)
+        if brief:
+            text = f"{text} ({brief} of them recorded in brief: loss and one parameter)"
         unverified = self.planned - matched
         return f"{text}; {unverified} could not be compared" if unverified else text
 
@@ -148,6 +151,7 @@ def _step(one: StepResult) -> dict[str, object]:
         "step": one.step,
         "segment": one.segment,
         "status": one.status,
+        "brief": one.is_brief,
         "components": {part.component: _component(part) for part in one.components},
     }
 

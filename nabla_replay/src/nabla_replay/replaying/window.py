@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from torch.optim import Optimizer
-
 from nabla_core.errors import UsageError
 
-from ..capturing.between import put_between_state
-from ..capturing.live import StepBoundary
+from ..capturing.between import ProgramChanged, put_between_state
+from ..capturing.brief import anchor_in
+from ..capturing.held import extra_digest, held_digest
 from ..capturing.look import StepFacts, StepLook
 from ..capturing.program_state import (
     StateTree,
@@ -19,16 +18,18 @@ from ..capturing.program_state import (
     restore_generators_of,
     restore_parts,
 )
+from ..capturing.settings import put_settings
 from ..errors import RecordError
 from ..fingerprints.call_record import StepTrace
 from ..fingerprints.fingerprinter import Fingerprinter
-from ..fingerprints.module_trace import ModuleTrace
 from ..store.entries import StepEntry
 from ..store.reader import RunReader
 from .feed import BatchFeed
 from .history import Segment
+from .looking import Look
 from .observation import facts_of
 from .program import Program
+from .targets import batches_of_last, target_of
 
 __all__ = ["Executed", "Window", "part_in"]
 
@@ -44,12 +45,14 @@ class Executed:
         recorded: its record; ``None`` for a step whose record is missing.
         replayed: a record made now.
         trace: what the calls of modules gave, where that was asked for.
+        evaluations: calls of modules without gradients since the step before, where they are seen.
     """
 
     index: int
     recorded: StepEntry | None
     replayed: StepEntry | None
     trace: StepTrace | None = None
+    evaluations: int = 0
 
 
 class Window:
@@ -60,6 +63,11 @@ class Window:
         segment: the steps.
         program: executes them.
         fingerprinter: hashes the tensors of ``program``.
+
+    Attributes:
+        missing: components that the program lacks.
+        has_stale_extra: whether the recorded program had changed its extra state between two epochs
+            since the checkpoint.
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class Window:
         self.program = program
         self.fingerprinter = fingerprinter
         self.missing: tuple[str, ...] = ()
+        self.has_stale_extra = False
         self._reader = reader
         self._look = StepLook(program.parts, fingerprinter)
         self._feed: BatchFeed | None = None
@@ -94,6 +103,7 @@ class Window:
             raise RecordError(f"{snapshot.checkpoint.name}: holds no state of a captured program")
         parts = self.program.parts
         self.missing = missing_parts(parts, state)
+        self.has_stale_extra = False
         restore_parts(parts, state)
         if parts.loader is not None:
             place = cast("Mapping[str, object] | None", state.get("loader"))
@@ -102,7 +112,7 @@ class Window:
                 place,
                 self.segment,
                 snapshot.records,
-                between=lambda state: put_between_state(parts, state),
+                between=self._put_between,
             )
         restore_generators_of(state)
         return snapshot.records
@@ -155,9 +165,10 @@ class Window:
         """
         steps = self.segment.steps
         if index < len(steps):
-            return self._take(steps[index].step, _target(steps[index]))
+            self._set(index)
+            return self._take(steps[index].step, target_of(steps[index]), index)
         returned: object = None
-        for _ in range(_batches_of_last(steps)):
+        for _ in range(batches_of_last(steps)):
             returned = self._take(self.segment.coming, None)
         return returned
 
@@ -166,12 +177,13 @@ class Window:
         """Call the program's step: one recorded step, or several if it lets its optimizer act more
         than once."""
         recorded = self.segment.steps[index]
-        look = _Look(self, index, trace=trace)
+        look = Look(self, index, trace=trace)
         try:
+            self._set(index)
             look.begin(within=self.segment.within)
-            returned = self._take(recorded.step, _target(recorded))
+            returned = self._take(recorded.step, target_of(recorded), index)
             for _ in range(_MOST_SKIPPED if self.segment.within else 0):
-                if look.entries or _target(recorded) is not None:
+                if look.entries or target_of(recorded) is not None:
                     break  # the batches of a recorded place are all taken
                 returned = self._take(recorded.step, None)  # a scaler skipped the step, or a try
             if not self.segment.within:
@@ -180,19 +192,54 @@ class Window:
             look.end()
         steps = self.segment.steps
         found = [
-            Executed(index=index + turn, recorded=steps[index + turn], replayed=entry)
+            Executed(
+                index=index + turn,
+                recorded=steps[index + turn],
+                replayed=entry,
+                evaluations=look.evaluations[turn],
+            )
             for turn, entry in enumerate(look.entries)
         ]
         if not found:
             return [Executed(index=index, recorded=recorded, replayed=None, trace=look.trace)]
         return [replace(found[0], trace=look.trace), *found[1:]]
 
-    def _take(self, number: int, target: tuple[int, int] | None) -> object:
+    def _put_between(self, epoch: int, state: Mapping[str, object]) -> None:
+        """Change what the recorded program had changed before an epoch; what else it had changed
+        cannot be put back.
+
+        Raises:
+            ProgramChanged: it had changed more.
+        """
+        parts = self.program.parts
+        put_between_state(parts, cast("Mapping[str, object]", state.get("between", {})))
+        extra = state.get("held extra")
+        self.has_stale_extra |= extra not in (None, extra_digest(parts, self.fingerprinter))
+        if state.get("held") not in (None, held_digest(parts, self.fingerprinter)):
+            raise ProgramChanged(
+                f"where epoch {epoch} began, the recorded program held other weights, buffers or "
+                "optimizer state than its steps had left: it changed them between the epochs and "
+                "outside of step(), which a replay does not"
+            )
+
+    def _set(self, index: int) -> None:
+        """Set the modules as they were in the step with this index, where that was noted."""
+        note = self.segment.settings.get(index)
+        if note is not None:
+            put_settings(self.program.parts.model, note)
+
+    def _take(self, number: int, target: tuple[int, int] | None, index: int = -1) -> object:
         if self._feed is None:
             return self._alone(number)
         returned: object = None
-        for batch in self._feed.take(target):
-            returned = self.program.step(number, batch)
+        skipped = self.segment.skipped.get(index, frozenset())
+        for batch in self._feed.take(target, skipped):
+            try:
+                returned = self.program.step(number, batch)
+            except Exception:
+                if target is None or (self._feed.epoch, self._feed.position) == target:
+                    raise
+                # the recorded program took another batch for this step: it went on after an error
         self._feed.step_taken()
         return returned
 
@@ -210,80 +257,29 @@ class Window:
 
     def seen(self, recorded: StepEntry, facts: StepFacts) -> StepEntry:
         """Make a record of the program as it is now, of the same part as another one."""
+        feed = self._feed
+        place = None if feed is None or feed.epoch < 0 else f"{feed.epoch}:{feed.position}"
+        if recorded.is_brief:
+            return self._seen_in_brief(recorded, facts, place)
         part, parts = part_in(recorded)
         if parts != self.fingerprinter.parts:
             self.fingerprinter.turn(parts)
-        feed = self._feed
-        place = None if feed is None or feed.epoch < 0 else f"{feed.epoch}:{feed.position}"
         return self._look(facts, recorded.step, part, place)
 
-
-class _Look:
-    """Looks at steps at the moment at which they were recorded.
-
-    Args:
-        window: executes them.
-        index: of the first of them.
-        trace: whether to trace its modules.
-    """
-
-    def __init__(self, window: Window, index: int, *, trace: bool) -> None:
-        self.entries: list[StepEntry] = []
-        self.trace: StepTrace | None = None
-        self._window = window
-        self._recorded = window.segment.steps[index:]
-        self._boundary: StepBoundary | None = None
-        parts = window.program.parts
-        self._ending = _ending(window)
-        self._is_ended = self._ending is not None or len(parts.optimizers) <= 1
-        self._tracer = ModuleTrace(parts.model, window.fingerprinter.algorithm) if trace else None
-
-    def begin(self, *, within: bool) -> None:
-        """Take hold of torch; the trace lies on top of the instrument, and goes before it.
-
-        Args:
-            within: look when the optimizer has acted; of several without a known order, after each
-                of them, and the last look counts.
-        """
-        if within:
-            self._boundary = StepBoundary(self._window.program.parts, self._acted, self._ending)
-            self._boundary.start()
-        if self._tracer is not None:
-            self._tracer.start()
-
-    def take(self, facts: StepFacts) -> None:
-        """Look now."""
-        self.entries.append(self._window.seen(self._recorded[0], facts))
-        self._end_trace()
-
-    def end(self) -> None:
-        """Let go of torch, the last that took hold first."""
-        self._end_trace()
-        if self._boundary is not None:
-            self._boundary.stop()
-
-    def _acted(self, loss: float | None) -> None:
-        if not self._is_ended:
-            self.entries.clear()
-        if len(self.entries) >= len(self._recorded):
-            return  # more than was recorded
-        recorded = self._recorded[len(self.entries)]
-        facts = StepFacts(step=recorded.step, loss=loss)
-        self.entries.append(self._window.seen(recorded, facts))
-        if self._is_ended:
-            self._end_trace()
-
-    def _end_trace(self) -> None:
-        tracer, self._tracer = self._tracer, None
-        if tracer is not None:
-            seen = tracer.stop()
-            self.trace = None if tracer.spoilt else seen
-
-
-def _ending(window: Window) -> Optimizer | None:
-    """Return the optimizer after which the recorded steps were looked at, if that is known."""
-    optimizers, index = window.program.parts.optimizers, window.segment.ends
-    return optimizers[index] if index is not None and 0 <= index < len(optimizers) else None
+    def _seen_in_brief(self, recorded: StepEntry, facts: StepFacts, place: str | None) -> StepEntry:
+        made = self.fingerprinter
+        anchors = {name: anchor_in(name, len(made.entries)) for name in recorded.vectors}
+        return StepEntry(
+            step=recorded.step,
+            loss=facts.loss,
+            batch=facts.batch,
+            digests={} if place is None else {"loader": place},
+            vectors={
+                name: made.packed_entry(index)
+                for name, index in anchors.items()
+                if index is not None
+            },
+        )
 
 
 def part_in(recorded: StepEntry) -> tuple[int, int]:
@@ -293,17 +289,3 @@ def part_in(recorded: StepEntry) -> tuple[int, int]:
         if part.isdecimal() and parts.isdecimal() and int(part) < int(parts) <= 1 << 16:
             return int(part), int(parts)
     return 0, 1
-
-
-def _batches_of_last(steps: Sequence[StepEntry]) -> int:
-    """Return how many batches the last step took, as far as that was recorded."""
-    places = [_target(step) for step in steps[-2:]]
-    if len(places) < 2 or places[0] is None or places[1] is None or places[0][0] != places[1][0]:
-        return 1
-    return max(places[1][1] - places[0][1], 1)
-
-
-def _target(recorded: StepEntry) -> tuple[int, int] | None:
-    """Epoch and position in the data after a step, as far as they were recorded."""
-    epoch, _, position = recorded.digests.get("loader", "").partition(":")
-    return (int(epoch), int(position)) if epoch.isdecimal() and position.isdecimal() else None

@@ -26,6 +26,7 @@ from .short_names import long, short
 from .tables import Tables, tables_from_json, tables_to_json
 
 __all__ = [
+    "ANCHOR",
     "CheckpointEntry",
     "EndEntry",
     "Entry",
@@ -37,6 +38,9 @@ __all__ = [
     "entry_from_body",
     "hex_text",
 ]
+
+ANCHOR = "@"
+"""Begins the name of a vector that holds the fingerprint of one whole tensor, by its index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,11 @@ class StepEntry:
     signals: Mapping[str, float] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     vectors: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether it says nothing about the state beside one small parameter, the anchor."""
+        return "rng" not in self.digests and all(name.startswith(ANCHOR) for name in self.vectors)
 
     def to_body(self) -> JsonObject:
         """Return the record without what is absent."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nabla_core.artifacts.strict_json import JsonObject, StrictJsonError, dump_json, parse_object
 
 from ..errors import RecordError
+from .brief_text import BriefEntry, brief_text
 from .entries import Entry, StepEntry, entry_from_body
 from .fields import take_count, take_text
 from .step_text import step_text
@@ -33,7 +34,7 @@ class Line:
     entry: Entry
 
 
-def encode_line(sequence: int, entry: Entry) -> bytes:
+def encode_line(sequence: int, entry: Entry | BriefEntry) -> bytes:
     """Return the line of a record, with its newline.
 
     Raises:
@@ -50,7 +51,9 @@ def encode_line(sequence: int, entry: Entry) -> bytes:
     return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
 
 
-def _body(sequence: int, entry: Entry) -> bytes:
+def _body(sequence: int, entry: Entry | BriefEntry) -> bytes:
+    if isinstance(entry, BriefEntry):
+        return brief_text(sequence, entry)
     if isinstance(entry, StepEntry):
         return step_text(sequence, entry)
     record: JsonObject = {"n": sequence, "k": entry.kind, **entry.to_body()}

@@ -9,6 +9,7 @@ from collections import deque
 from nabla_core.artifacts.opening import open_appending
 
 from ..errors import RunBusyError
+from .brief_text import BriefEntry
 from .entries import Entry
 from .lines import encode_line
 from .locking import lock_file
@@ -37,7 +38,7 @@ class LogFile:
     def __init__(self, folder: int, name: str) -> None:
         self._name = name
         self._lock = threading.RLock()
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[Entry | BriefEntry] = deque()
         self._busy = False
         self._settled = False
         self._next = 0
@@ -59,7 +60,7 @@ class LogFile:
         """Of the open file, for reading."""
         return self._descriptor
 
-    def append(self, entry: Entry) -> int | None:
+    def append(self, entry: Entry | BriefEntry) -> int | None:
         """Write a record and return its number.
 
         Returns:
@@ -120,7 +121,7 @@ class LogFile:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _put(self, entry: Entry) -> int:
+    def _put(self, entry: Entry | BriefEntry) -> int:
         if not self._settled:
             self._settle()
         sequence = self._next

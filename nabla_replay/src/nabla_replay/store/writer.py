@@ -15,6 +15,7 @@ from nabla_core.errors import InputError
 from nabla_core.issue import Issue
 
 from ..codec.freezing import freeze
+from .brief_text import BriefEntry
 from .checkpoint_worker import CheckpointJob, CheckpointWorker
 from .entries import CheckpointEntry, EndEntry, Entry, GapEntry, SegmentEntry, StepEntry
 from .forking import abandon_in_children
@@ -155,22 +156,22 @@ class RunWriter:
 
     @property
     def state(self) -> WriterState:
-        """Whether everything is written, only the log, or nothing."""
+        """What is written: everything, only the log, or nothing."""
         return self._health.state if self._is_open else "off"
 
-    def append(self, entry: Entry) -> int | None:
+    def append(self, entry: Entry | BriefEntry) -> int | None:
         """Write a record.
 
         Returns:
-            Its sequence number, once the kernel has it: it survives the death of the process. None
-            if it could not be written, or the writer is closed.
+            Its sequence number, once it survives the death of the process; ``None`` if it could not
+            be written, or the writer is closed.
 
         Raises:
             RecordError: the entry has no stored form, or is too long.
         """
         if not self._is_open:
             return None
-        step = entry.step if isinstance(entry, StepEntry) else None
+        step = entry.step if isinstance(entry, (StepEntry, BriefEntry)) else None
         if not self._health.may_write:
             self._health.lose("the disk still failed", step)
             return None
@@ -198,8 +199,7 @@ class RunWriter:
             step: last step that the state contains.
             state: nested dicts, lists and tuples of tensors, arrays and scalars.
             wait: return only when it is on disk and its record in the log.
-            taken: called when there is a snapshot, before the background begins to store it: two
-                threads of one interpreter hinder each other.
+            taken: called before the snapshot is stored: two threads hinder each other.
 
         Returns:
             Whether it was taken (with ``wait``: stored). It is not while two are on their way, when

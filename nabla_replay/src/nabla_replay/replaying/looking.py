@@ -1,0 +1,97 @@
+"""Looks at steps that are executed again, at the moment at which they were recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.optim import Optimizer
+
+from ..capturing.live import StepBoundary
+from ..capturing.look import StepFacts
+from ..fingerprints.call_record import StepTrace
+from ..fingerprints.module_trace import ModuleTrace
+from ..store.entries import StepEntry
+
+if TYPE_CHECKING:
+    from .window import Window
+
+__all__ = ["Look"]
+
+
+class Look:
+    """Looks at steps at the moment at which they were recorded.
+
+    Args:
+        window: executes them.
+        index: of the first of them.
+        trace: whether to trace its modules.
+    """
+
+    def __init__(self, window: Window, index: int, *, trace: bool) -> None:
+        self.entries: list[StepEntry] = []
+        self.evaluations: list[int] = []
+        self.trace: StepTrace | None = None
+        self._window = window
+        self._recorded = window.segment.steps[index:]
+        self._boundary: StepBoundary | None = None
+        parts = window.program.parts
+        self._ending = _ending(window)
+        self._is_ended = self._ending is not None or len(parts.optimizers) <= 1
+        self._tracer = (
+            ModuleTrace(parts.model, window.fingerprinter.algorithm)
+            if trace and not parts.wrappers
+            else None
+        )
+
+    def begin(self, *, within: bool) -> None:
+        """Take hold of torch; the trace lies on top of the instrument, and goes before it.
+
+        Args:
+            within: look when the optimizer has acted; of several without a known order, after each
+                of them, and the last look counts.
+        """
+        if within:
+            self._boundary = StepBoundary(self._window.program.parts, self._acted, self._ending)
+            self._boundary.start()
+        if self._tracer is not None:
+            self._tracer.start()
+
+    def take(self, facts: StepFacts) -> None:
+        """Look now."""
+        self.entries.append(self._window.seen(self._recorded[0], facts))
+        self.evaluations.append(0)
+        self._end_trace()
+
+    def end(self) -> None:
+        """Let go of torch, the last that took hold first."""
+        self._end_trace()
+        if self._boundary is not None:
+            self._boundary.stop()
+
+    def _acted(self, loss: float | None) -> None:
+        if not self._is_ended:
+            self.entries.clear()
+            self.evaluations.clear()
+        if len(self.entries) >= len(self._recorded):
+            return  # more than was recorded
+        recorded = self._recorded[len(self.entries)]
+        facts = StepFacts(step=recorded.step, loss=loss)
+        boundary = self._boundary
+        if boundary is not None:
+            self.evaluations.append(boundary.evaluations)
+            boundary.evaluations *= not self._is_ended  # of the next step in this call
+        self.entries.append(self._window.seen(recorded, facts))
+        if self._is_ended:
+            self._end_trace()
+
+    def _end_trace(self) -> None:
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            seen = tracer.stop()
+            self.trace = None if tracer.spoilt else seen
+
+
+def _ending(window: Window) -> Optimizer | None:
+    """Return the optimizer after which the recorded steps were looked at, if that is known."""
+    optimizers, index = window.program.parts.optimizers, window.segment.ends
+    return optimizers[index] if index is not None and 0 <= index < len(optimizers) else None
