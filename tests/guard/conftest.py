@@ -1,4 +1,5 @@
 import random
+import sys
 
 import pytest
 import torch
@@ -93,3 +94,24 @@ def loud_issues_of():
         return [issue for issue in report.issues if issue.severity >= Severity.LOW]
 
     return run
+
+
+@pytest.fixture
+def calls_of_ours():
+    """Count the Python functions of the project that run in one step."""
+
+    def counted(step):
+        count = 0
+
+        def note(frame, event, _):
+            nonlocal count
+            count += event == "call" and "nabla_" in frame.f_globals.get("__name__", "")
+
+        sys.setprofile(note)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    return counted

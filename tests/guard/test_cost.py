@@ -3,7 +3,6 @@
 import collections
 import gc
 import math
-import sys
 import weakref
 
 import pytest
@@ -74,22 +73,6 @@ class Trained:
             self.step(self.fault if step >= LATE else None)
 
 
-def calls_of_ours(step):
-    """Count the Python functions of the project that run in one step."""
-    count = 0
-
-    def note(frame, event, _):
-        nonlocal count
-        count += event == "call" and "nabla_" in frame.f_globals.get("__name__", "")
-
-    sys.setprofile(note)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.fixture
 def few_rules(monkeypatch):
     """Only rules whose families of facts ask for no close look at the first hundred steps."""
@@ -98,7 +81,7 @@ def few_rules(monkeypatch):
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("mode", MOST_CALLS)
-def test_a_calm_step_makes_few_calls(mode, early):
+def test_a_calm_step_makes_few_calls(mode, early, calls_of_ours):
     program = Trained()
     x, y = program.batch()
 

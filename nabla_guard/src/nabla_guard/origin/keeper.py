@@ -143,15 +143,16 @@ class Keeper:
         self.pause()
         try:
             outcome = function(*args, **kwargs)
+            try:
+                entry = kept.recorder.note(function, args, kwargs, outcome)
+                if entry is not None:
+                    entry.generators = generators
+                    entry.differentiates = kept.transforms != derivatives
+                    kept.count()
+            except Exception as error:
+                self._give_up(error)
         finally:
             self.resume()
-        try:
-            entry = kept.recorder.note(function, args, kwargs, outcome)
-            if entry is not None:
-                entry.generators = generators
-                entry.differentiates = kept.transforms != derivatives
-        except Exception as error:
-            self._give_up(error)
         return outcome
 
     # ------------------------------------------------------------------ root modules

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..origin.kept import Kept
     from .wire import Wire
 
-__all__ = ["FunctionTap"]
+__all__ = ["FunctionTap", "kept_by_listener"]
 
 _TORCH = "torch."
 _AGAIN = CheckpointFunction  # what it runs has no graph before the backward pass runs it again
@@ -55,7 +55,7 @@ class FunctionTap:
         def apply(cls: type[Function], *args: object, **kwargs: object) -> object:
             if is_traced():
                 return original(cls, *args, **kwargs)
-            if self._listening() is None or (
+            if kept_by_listener(self._wire) is None or (
                 cls.__module__.startswith(_TORCH) and cls is not _AGAIN
             ):
                 return original(cls, *args, **kwargs)
@@ -67,7 +67,7 @@ class FunctionTap:
         is_traced = torch.compiler.is_dynamo_compiling
 
         def transform(*args: object, **kwargs: object) -> object:
-            kept = None if is_traced() else self._listening()
+            kept = None if is_traced() else kept_by_listener(self._wire)
             if kept is None:
                 return original(*args, **kwargs)
             before = kept.transforms
@@ -90,7 +90,7 @@ class FunctionTap:
         def derivative(*args: object, **kwargs: object) -> object:
             if is_traced():
                 return original(*args, **kwargs)
-            if self._listening() is None:
+            if kept_by_listener(self._wire) is None:
                 return counted(*args, **kwargs)
             outcome = self._wire.keeper.noted(counted, args, kwargs)
             if self._wire.derived is not None:
@@ -99,10 +99,11 @@ class FunctionTap:
 
         return derivative
 
-    def _listening(self) -> Kept | None:
-        """What is kept, if the user's own code is making the call."""
-        keeper = self._wire.keeper
-        kept = keeper.threads.kept if keeper.enabled else None
-        if kept is None or not kept.recorder.on or in_backward() or in_transform():
-            return None
-        return kept
+
+def kept_by_listener(wire: Wire) -> Kept | None:
+    """What is kept, if the user's own code is making the call and it is listened to."""
+    keeper = wire.keeper
+    kept = keeper.threads.kept if keeper.enabled else None
+    if kept is None or not kept.recorder.on or in_backward() or in_transform():
+        return None
+    return kept

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..origin.keeper import Keeper
 from .backward import BackwardTap
+from .clipping import ClippingTap
 from .forward import ForwardTap
 from .functions import FunctionTap
 from .hush import Hush
@@ -139,8 +140,8 @@ class Instrument:
         self._hush.start()
         self._lay_wire()
         wire = self._wire
-        others = (BackwardTap(wire), ScalerTap(wire), FunctionTap(wire), LoadingTap(wire))
-        taps = (self._forward, self._optimizers, *others)
+        kinds = (BackwardTap, ScalerTap, FunctionTap, ClippingTap, LoadingTap)
+        taps = (self._forward, self._optimizers, *(kind(wire) for kind in kinds))
         self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
 
     def _remove(self) -> None:
