@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from nabla_audit.loading import judge_loader
-from nabla_guard.families.loaders import LoaderFacts
+from nabla_guard.families.loader_facts import LoaderFacts
 from nabla_guard.families.worker_copies import WorkerCopies
 
 

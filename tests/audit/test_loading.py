@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from nabla_audit.loading import judge_loader
-from nabla_guard.families.loaders import EpochFacts, LoaderFacts, describe_loader
+from nabla_guard.families.loader_facts import EpochFacts, LoaderFacts
+from nabla_guard.families.loaders import describe_loader
 
 
 def rules_of(issues):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch.utils.data import DataLoader
 
 if TYPE_CHECKING:
-    from .loaders import LoaderFacts
+    from .loader_facts import LoaderFacts
 
 __all__ = ["LoaderSeries"]
 

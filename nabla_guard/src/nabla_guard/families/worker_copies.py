@@ -8,7 +8,7 @@ from ..loop.exact import tensors_in
 from .backwards import fingerprint
 
 if TYPE_CHECKING:
-    from .loaders import EpochFacts, LoaderFacts
+    from .loader_facts import EpochFacts, LoaderFacts
 
 __all__ = ["WorkerCopies"]
 

@@ -13,7 +13,10 @@ from ..fingerprints.module_trace import ModuleTrace
 from ..store.entries import StepEntry
 
 if TYPE_CHECKING:
-    from .window import Window
+    from collections.abc import Callable, Sequence
+
+    from .history import Segment
+    from .program import Program
 
 __all__ = ["Look"]
 
@@ -22,26 +25,31 @@ class Look:
     """Looks at steps at the moment at which they were recorded.
 
     Args:
-        window: executes them.
+        program: executes them.
+        segment: in which they were recorded.
         index: of the first of them.
-        trace: whether to trace its modules.
+        seen: makes a record of the program as it is now, of the same part as another one.
+        tracer: of its modules, where they are to be traced.
     """
 
-    def __init__(self, window: Window, index: int, *, trace: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        segment: Segment,
+        index: int,
+        seen: Callable[[StepEntry, StepFacts], StepEntry],
+        tracer: ModuleTrace | None,
+    ) -> None:
         self.entries: list[StepEntry] = []
         self.evaluations: list[int] = []
         self.trace: StepTrace | None = None
-        self._window = window
-        self._recorded = window.segment.steps[index:]
+        self._parts = program.parts
+        self._seen = seen
+        self._recorded = segment.steps[index:]
         self._boundary: StepBoundary | None = None
-        parts = window.program.parts
-        self._ending = _ending(window)
-        self._is_ended = self._ending is not None or len(parts.optimizers) <= 1
-        self._tracer = (
-            ModuleTrace(parts.model, window.fingerprinter.algorithm)
-            if trace and not parts.wrappers
-            else None
-        )
+        self._ending = _ending(self._parts.optimizers, segment.ends)
+        self._is_ended = self._ending is not None or len(self._parts.optimizers) <= 1
+        self._tracer = tracer
 
     def begin(self, *, within: bool) -> None:
         """Take hold of torch; the trace lies on top of the instrument, and goes before it.
@@ -51,14 +59,14 @@ class Look:
                 of them, and the last look counts.
         """
         if within:
-            self._boundary = StepBoundary(self._window.program.parts, self._acted, self._ending)
+            self._boundary = StepBoundary(self._parts, self._acted, self._ending)
             self._boundary.start()
         if self._tracer is not None:
             self._tracer.start()
 
     def take(self, facts: StepFacts) -> None:
         """Look now."""
-        self.entries.append(self._window.seen(self._recorded[0], facts))
+        self.entries.append(self._seen(self._recorded[0], facts))
         self.evaluations.append(0)
         self._end_trace()
 
@@ -80,7 +88,7 @@ class Look:
         if boundary is not None:
             self.evaluations.append(boundary.evaluations)
             boundary.evaluations *= not self._is_ended  # of the next step in this call
-        self.entries.append(self._window.seen(recorded, facts))
+        self.entries.append(self._seen(recorded, facts))
         if self._is_ended:
             self._end_trace()
 
@@ -91,7 +99,6 @@ class Look:
             self.trace = None if tracer.spoilt else seen
 
 
-def _ending(window: Window) -> Optimizer | None:
+def _ending(optimizers: Sequence[Optimizer], index: int | None) -> Optimizer | None:
     """Return the optimizer after which the recorded steps were looked at, if that is known."""
-    optimizers, index = window.program.parts.optimizers, window.segment.ends
     return optimizers[index] if index is not None and 0 <= index < len(optimizers) else None

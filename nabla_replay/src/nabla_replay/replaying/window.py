@@ -22,6 +22,7 @@ from ..capturing.settings import put_settings
 from ..errors import RecordError
 from ..fingerprints.call_record import StepTrace
 from ..fingerprints.fingerprinter import Fingerprinter
+from ..fingerprints.module_trace import ModuleTrace
 from ..store.entries import StepEntry
 from ..store.reader import RunReader
 from .feed import BatchFeed
@@ -177,7 +178,10 @@ class Window:
         """Call the program's step: one recorded step, or several if it lets its optimizer act more
         than once."""
         recorded = self.segment.steps[index]
-        look = Look(self, index, trace=trace)
+        parts, made = self.program.parts, self.fingerprinter
+        traced = trace and not parts.wrappers
+        tracer = ModuleTrace(parts.model, made.algorithm) if traced else None
+        look = Look(self.program, self.segment, index, self.seen, tracer)
         try:
             self._set(index)
             look.begin(within=self.segment.within)

@@ -8,7 +8,8 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
-from nabla_guard.families.loaders import EpochFacts, LoaderFacts, LoaderWatch
+from nabla_guard.families.loader_facts import EpochFacts, LoaderFacts
+from nabla_guard.families.loaders import LoaderWatch
 
 from .rules.data import EPOCH_ORDER_REPEATS, SAME_BATCH_EVERY_STEP, WORKER_RNG_COPIES
 
