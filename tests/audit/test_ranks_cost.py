@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
-WARM, STEPS, ROUNDS = 20, 24, 7
+WARM, STEPS, ROUNDS = 12, 12, 5
 
 
 class Gpt(nn.Module):
