@@ -26,6 +26,9 @@ RESERVED_PREFIXES: Mapping[str, str] = {
 """Prefix to the plugin of the nabla project that owns it; nobody else can take it."""
 
 
+_DIGITS = str.maketrans("oil", "011")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """An ID that is gone for good: selectors that name it are told why."""
@@ -33,9 +36,6 @@ class Tombstone:
     id: str
     since: str
     reason: str
-
-
-_DIGITS = str.maketrans("oil", "011")
 
 
 class Registry:

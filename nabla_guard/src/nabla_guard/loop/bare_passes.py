@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..facts import NumberFacts, OptimizerFacts
-from ..origin.tape import leaves
+from ..origin.nested import leaves
 from ..taps.backward import in_backward, in_transform
 from ..taps.instrument import INSTRUMENT
 from ..taps.place import Line, user_line
@@ -113,7 +113,7 @@ class BarePasses:
             if kept is not None and kept.recorder.handling:
                 kept.recorder.after = partial(self._guarded, judge)
             else:
-                _unnoted(judge)
+                keeper.unnoted(judge)
 
     def inherits(self, losses: Sequence[Tensor]) -> bool:
         """Whether a bad pass follows from the one that is held.
@@ -190,16 +190,6 @@ class BarePasses:
             return None
         self._explained += 1
         return execute_again(keeper.kept, weights, keeper.kept.since, derived=True)
-
-
-def _unnoted(work: Callable[[], None]) -> None:
-    """Do work of ours, whose calls are none of the program's."""
-    keeper = INSTRUMENT.keeper
-    keeper.pause()
-    try:
-        work()
-    finally:
-        keeper.resume()
 
 
 def _readable(values: object) -> list[Tensor]:

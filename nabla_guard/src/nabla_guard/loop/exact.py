@@ -10,11 +10,16 @@ from torch import Tensor
 
 from ..facts import TensorFault
 
-__all__ = ["fault_in", "looks_fresh", "sample_of", "tensors_in"]
+__all__ = ["fault_in", "looks_fresh", "sample_of", "sums_up", "tensors_in"]
 
 _SAMPLE = 64
 _FRESH_SAMPLE = 4096
 _DEPTH = 4
+
+
+def sums_up(values: Tensor) -> bool:
+    """Whether the sum is finite, and so is every value; that of finite values may overflow."""
+    return math.isfinite(values.sum().item())
 
 
 def fault_in(name: str, tensor: Tensor) -> TensorFault | None:
@@ -28,8 +33,8 @@ def fault_in(name: str, tensor: Tensor) -> TensorFault | None:
         return None
     if values.itemsize < 2:
         values = values.to(torch.float32)
-    if values.is_floating_point() and values.numel() and math.isfinite(values.sum().item()):
-        return None  # a sum of finite values may overflow, one of others is never finite
+    if values.is_floating_point() and values.numel() and sums_up(values):
+        return None
     finite = torch.isfinite(values)
     if bool(finite.all()):
         return None

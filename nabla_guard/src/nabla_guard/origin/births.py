@@ -24,9 +24,9 @@ from .calls import Call, is_all_bad, tensors_of, unwritten
 from .findings import FROM_OUTSIDE, Birth, Source
 from .ledger import Ledger, Origin
 from .measure import birth_index, index_in, mask_like, operands_at, range_of
+from .nested import leaves
 from .sites import Site, Sites
 from .states import FINITE, INF, NAN, fresh_mask
-from .tape import leaves
 from .traits import can_overflow, is_meant, is_selection, name_of, traits_of, writes
 from .undo import UndoLog
 

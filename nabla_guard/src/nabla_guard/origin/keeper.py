@@ -10,7 +10,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,10 +20,11 @@ from torch.optim import Optimizer
 from ..taps.place import user_line
 from .ambient import ambient_now, generators_now
 from .kept import Entered, Kept, PerThread
+from .nested import leaves
 from .parts import is_pass
 from .region import Region
 from .root_state import RootState
-from .tape import BackwardEntry, CallEntry, Tape, leaves
+from .tape import BackwardEntry, CallEntry, Tape
 
 __all__ = ["MAX_OVERFLOWS", "Keeper"]
 
@@ -34,6 +35,7 @@ _MAX_OPTIMIZERS = 8
 
 
 Params = ParamSpec("Params")
+ResultT = TypeVar("ResultT")
 
 
 def _quietly(
@@ -129,6 +131,14 @@ class Keeper:
         kept.entered = None
         if kept.depth:
             kept.depth = 1
+            self.resume()
+
+    def unnoted(self, work: Callable[..., ResultT], *args: object) -> ResultT:
+        """Call a function; neither it nor anything that it calls is noted."""
+        self.pause()
+        try:
+            return work(*args)
+        finally:
             self.resume()
 
     def noted(

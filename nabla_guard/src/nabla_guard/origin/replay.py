@@ -26,6 +26,7 @@ from .findings import Findings, Source
 from .kept import Kept
 from .ledger import Ledger, Origin
 from .naming import bare, model_name, plain_path
+from .nested import leaves
 from .parts import (
     differentiates,
     found_in,
@@ -42,7 +43,7 @@ from .parts import (
 from .reach import ReadOnce, functions_of, reach_kept
 from .sites import Sites
 from .states import FINITE
-from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside, leaves
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside
 from .undo import (
     UndoLog,
     attributes_kept,
@@ -78,8 +79,7 @@ def execute_again(
     Returns:
         The findings; ``problems`` says what could not be done again, and is never raised.
     """
-    replay = _Replay(kept, parameters, since)
-    replay.derived = derived
+    replay = _Replay(kept, parameters, since, derived=derived)
     try:
         with replay.traceless():
             replay.run()
@@ -91,13 +91,16 @@ def execute_again(
 
 
 class _Replay:
-    """One re-execution.
+    """One re-execution; see :func:`execute_again`."""
 
-    Attributes:
-        derived: the derivatives of the last entry count, not what was written into gradients.
-    """
-
-    def __init__(self, kept: Kept, parameters: Sequence[tuple[str, Tensor]], since: int) -> None:
+    def __init__(
+        self,
+        kept: Kept,
+        parameters: Sequence[tuple[str, Tensor]],
+        since: int,
+        *,
+        derived: bool,
+    ) -> None:
         self._kept = kept
         self._entries = relevant(kept.tape.entries, since)
         self._problems = list(kept.tape.problems)
@@ -108,7 +111,7 @@ class _Replay:
         self._made: dict[int, list[Tensor]] = {}
         self._written: dict[int, Line] = {}
         self._parameters = list(parameters)
-        self.derived = False
+        self._derived = derived  # those of the last entry count, not what is in gradients
         self._has_late_hooks = False
         self._loss_births: frozenset[int] | None = None
         self._gradient_births: frozenset[int] | None = None
@@ -211,7 +214,7 @@ class _Replay:
         """Execute all entries; a problem ends it."""
         last = self._last_pass()
         phases = phases_of(self._entries)
-        if self.derived:
+        if self._derived:
             phases |= dict.fromkeys(updating(self._entries), "parameter")
         self._mode.batch = batch_of(self._entries)
         for entry in self._entries:
@@ -226,7 +229,7 @@ class _Replay:
                 with entry.ambient.restored(), self._mode:
                     self._do(entry)
             except Missing:
-                if isinstance(entry, BackwardEntry) or (self.derived and differentiates(entry)):
+                if isinstance(entry, BackwardEntry) or (self._derived and differentiates(entry)):
                     raise
                 continue  # it used something from before this step; only a loss needs all of it
             if isinstance(entry, BackwardEntry) and entry.number != last:
@@ -241,7 +244,7 @@ class _Replay:
         """Return the number of the last pass that writes gradients; 0 where none counts."""
         if not any(map(is_pass, self._entries)):
             raise Missing("no backward pass was seen in this step")
-        if self.derived:
+        if self._derived:
             return 0
         return max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
 
@@ -303,7 +306,7 @@ class _Replay:
 
     def _judge_gradients(self) -> None:
         grads = [parameter.grad for _, parameter in self._parameters]
-        if self.derived:
+        if self._derived:
             grads = list(self._made.get(self._entries[-1].number, ()))
         bad = [grad for grad in grads if grad is not None and self._ledger.state(grad) != FINITE]
         if bad:

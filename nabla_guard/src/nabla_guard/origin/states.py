@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..loop.exact import sums_up
+
 __all__ = ["FINITE", "INF", "NAN", "bad_mask", "fresh_mask", "limits_of", "state_of", "values_of"]
 
 FINITE, INF, NAN = 0, 1, 2
@@ -46,10 +48,10 @@ def limits_of(tensor: Tensor) -> tuple[float, float] | None:
 
 def state_of(tensor: Tensor) -> int:
     """Return :data:`FINITE`, :data:`INF` or :data:`NAN`."""
-    if type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.dtype in _SUMMED:
-        total = (tensor.detach() if tensor.requires_grad else tensor).sum()
-        if not total.is_meta and math.isfinite(total.item()):
-            return FINITE  # a sum of finite values may overflow, one of others is never finite
+    plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    bare = tensor.detach() if tensor.requires_grad else tensor
+    if plain and tensor.dtype in _SUMMED and sums_up(bare):
+        return FINITE
     limits = limits_of(tensor)
     if limits is None:
         return FINITE

@@ -28,7 +28,6 @@ __all__ = [
     "Outside",
     "Tape",
     "Write",
-    "leaves",
     "made_in",
 ]
 

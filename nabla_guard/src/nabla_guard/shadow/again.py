@@ -21,9 +21,10 @@ from ..origin.as_it_ran import eager, thawed, training
 from ..origin.batch import batch_of
 from ..origin.kept import Kept
 from ..origin.naming import bare
+from ..origin.nested import leaves
 from ..origin.parts import hooks_in
 from ..origin.reach import functions_of, reach_kept
-from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside, leaves
+from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside
 from ..origin.undo import (
     UndoLog,
     attributes_kept,

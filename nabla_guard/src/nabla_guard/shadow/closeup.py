@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..origin.batch import Batch, sample_at
-from ..origin.tape import leaves
+from ..origin.nested import leaves
 from ..taps.place import user_line
 from .compare import flushed_share, magnitude, relative_error
 from .findings import OpError, RegionError

@@ -14,7 +14,7 @@ from torch.nn.modules.module import (
 )
 
 from ..origin.naming import model_name, plain_path
-from ..origin.tape import leaves
+from ..origin.nested import leaves
 from ..taps.place import Line
 from .limits import roundoff
 from .mirrors import Mirrors, memory_of

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..origin.tape import leaves
+from ..origin.nested import leaves
 from ..origin.traits import name_of, writes
 from ..origin.undo import UndoLog
 from ..taps.place import Line

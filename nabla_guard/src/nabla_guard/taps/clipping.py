@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,8 +13,6 @@ from .functions import kept_by_listener
 from .patching import Patches, Replacement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from .wire import Wire
 
 __all__ = ["ClippingTap"]
@@ -59,9 +57,4 @@ class ClippingTap:
         """What is clipped; walking a module's parameters makes calls of its own for each."""
         if isinstance(tensors, Tensor):
             return [tensors]
-        keeper = self._wire.keeper
-        keeper.pause()
-        try:
-            return [*cast("Iterable[Tensor]", tensors)]
-        finally:
-            keeper.resume()
+        return self._wire.keeper.unnoted(list, tensors)

@@ -40,11 +40,7 @@ class LoadingTap:
             if not keeper.enabled:
                 return original(iterator)
             if self._many:
-                keeper.pause()
-                try:
-                    return original(iterator)
-                finally:
-                    keeper.resume()
+                return keeper.unnoted(original, iterator)
             before = keeper.kept.noted
             batch = original(iterator)
             self._many = keeper.kept.noted - before > _MAX_NOTED

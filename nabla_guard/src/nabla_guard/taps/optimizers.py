@@ -143,6 +143,13 @@ class OptimizerTap:
         wire = self._wire
         is_traced = torch.compiler.is_dynamo_compiling
 
+        def clear(
+            owner: Optimizer | Module, args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> object:
+            outcome = original(owner, *args, **kwargs)
+            self._cleared(owner)
+            return outcome
+
         def zero_grad(owner: Optimizer | Module, *args: object, **kwargs: object) -> object:
             if is_traced():
                 return original(owner, *args, **kwargs)
@@ -153,16 +160,8 @@ class OptimizerTap:
                     return outcome
             keeper = wire.keeper
             if not keeper.enabled or not keeper.threads.kept.recorder.on:
-                outcome = original(owner, *args, **kwargs)
-                self._cleared(owner)
-                return outcome
-            keeper.pause()
-            try:
-                outcome = original(owner, *args, **kwargs)
-                self._cleared(owner)
-            finally:
-                keeper.resume()
-            return outcome
+                return clear(owner, args, kwargs)
+            return keeper.unnoted(clear, owner, args, kwargs)
 
         return zero_grad
 

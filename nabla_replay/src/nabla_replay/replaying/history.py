@@ -9,20 +9,21 @@ from typing import cast
 
 from nabla_core.artifacts.strict_json import JsonValue
 
+from ..capturing.notes import (
+    EVALUATED_NOTE,
+    LOADED_NOTE,
+    SETTINGS_NOTE,
+    SKIPPED_NOTE,
+    SNAPSHOT_NOTE,
+    STATE_NOTE,
+    TRACE_NOTE,
+    WITHIN_NOTE,
+)
 from ..errors import RecordError
 from ..store.entries import CheckpointEntry, EpochEntry, GapEntry, NoteEntry, StepEntry
 from ..store.rank_log import RankLog, Record
 
 __all__ = ["EpochStart", "Segment", "Snapshot", "epoch_state", "segments_of"]
-
-_SNAPSHOT = "snapshot"
-_TRACE = "modules"
-_WITHIN = "within"
-_EVALUATED = "evaluated"
-_LOADED = "loaded"
-_SETTINGS = "settings"
-_SKIPPED = "skipped"
-_STATE = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,27 +179,27 @@ def _take(segment: Segment, record: Record, waiting: dict[tuple[int, int], int])
 
 def _take_note(segment: Segment, note: NoteEntry, waiting: dict[tuple[int, int], int]) -> None:
     count = len(segment.steps)
-    if note.name == _SNAPSHOT:
+    if note.name == SNAPSHOT_NOTE:
         waiting[segment.number, _label(note.body)] = count
-    elif note.name == _TRACE:
+    elif note.name == TRACE_NOTE:
         segment.traces[count] = note.body
-    elif note.name == _WITHIN:
+    elif note.name == WITHIN_NOTE:
         segment.within = True
         ends = note.body.get("ends") if isinstance(note.body, dict) else None
         segment.ends = ends if isinstance(ends, int) else None
-    elif note.name == _EVALUATED and isinstance(note.body, dict):
+    elif note.name == EVALUATED_NOTE and isinstance(note.body, dict):
         calls = note.body.get("calls")
         known = segment.evaluated.get(count, 0)
         segment.evaluated[count] = known + (calls if isinstance(calls, int) else 0)
-    elif note.name == _LOADED:
+    elif note.name == LOADED_NOTE:
         segment.loaded.add(count)
-    elif note.name == _SETTINGS:
+    elif note.name == SETTINGS_NOTE:
         segment.settings[count] = note.body
-    elif note.name == _SKIPPED and isinstance(note.body, dict):
+    elif note.name == SKIPPED_NOTE and isinstance(note.body, dict):
         positions = note.body.get("positions")
         if isinstance(positions, list):
             segment.skipped[count] = frozenset(one for one in positions if type(one) is int)
-    elif note.name == _STATE:
+    elif note.name == STATE_NOTE:
         segment.saved.update(_saved(note.body))
 
 
