@@ -32,6 +32,8 @@ class FakeFacts:
                 self.families[family].is_constant.return_value = False
             if hasattr(family, "parts"):
                 self.families[family].parts.return_value = 0
+            if hasattr(family, "are_frozen"):
+                self.families[family].are_frozen.return_value = False
             if hasattr(family, "identical"):
                 self.families[family].identical.return_value = None
         return self.families[family]

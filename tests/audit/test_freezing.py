@@ -174,3 +174,17 @@ def test_a_trainer_that_makes_one_in_its_step(audited, batches, entropy):
     (issue,) = audited(program)
     assert issue.rule == "AUD111"
     assert issue.evidence["optimizers"].value == 4
+
+
+def test_an_optimizer_made_anew_begins_a_new_step(audited):
+    def program():
+        model = nn.Linear(6, 3)
+        kept = []
+        for _ in range(6):
+            kept.append(torch.optim.Adam(model.parameters()))
+            x = torch.randn(16, 6)
+            model.zero_grad()
+            nn.functional.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            kept[-1].step()
+
+    assert [(issue.rule, issue.step) for issue in audited(program)] == [("AUD111", 3)]

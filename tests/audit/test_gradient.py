@@ -218,3 +218,26 @@ def test_training_with_the_function_mode_is_bit_identical(audited):
     audited(lambda: watched.extend(train()))
     assert plain == watched
     assert torch._C._len_torch_function_stack() == 0
+
+
+@pytest.mark.parametrize(("both", "found"), [(True, ["AUD207"]), (False, [])])
+def test_an_adapter_needs_one_factor_that_is_not_zero(audited, both, found):
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.up = nn.Linear(6, 3), nn.Parameter(torch.zeros(3, 2))
+            self.down = nn.Parameter(torch.zeros(2, 6) if both else torch.randn(2, 6))
+
+        def forward(self, x):
+            return self.body(x) + x @ self.down.T @ self.up.T
+
+    def program():
+        model = Adapted()
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(6):
+            x = torch.randn(16, 6)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            optimizer.step()
+
+    assert [issue.rule for issue in audited(program)] == found

@@ -106,6 +106,8 @@ class CheckpointWatch(Watch):
                 for part in checkpoint.parts:
                     part.remade = remade and part.kind == "optimizer" and part.restored
                     compare_part(part, optimizer)
+                    if not all(found.facts.loaded for found in record.records):
+                        part.fits = False  # a part of the model is new
 
     # ------------------------------------------------------------------ replaced attributes
     def _wrap_file(self, original: Replacement) -> Replacement:

@@ -13,6 +13,7 @@ __all__ = ["generators_in"]
 
 _DEPTH = 3
 _MAX_PARTS = 32
+_DELIVER = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__", "forward"})
 
 
 def generators_in(holder: object, path: str = "", depth: int = 0) -> Iterator[str]:
@@ -43,18 +44,26 @@ def _attributes(holder: object) -> list[tuple[str, object]]:
 
 
 def _may_use(holder: object, name: str) -> bool:
-    """Whether any code of the holder's class, its constructor apart, mentions an attribute."""
+    """Whether code that a worker runs mentions an attribute: what delivers a sample, and the
+    methods that it calls. All methods but the constructor where nothing delivers samples."""
     if isinstance(holder, (list, tuple)):
         return True
-    methods = [
-        member
-        for owner in type(holder).__mro__
-        for label, member in vars(owner).items()
-        if label != "__init__"
-    ]
-    plain = [getattr(member, "fget", None) or member for member in methods]
-    codes = [member.__code__ for member in plain if isinstance(member, FunctionType)]
-    return any(_mentions(code, name) for code in codes)
+    methods: dict[str, CodeType] = {}
+    for owner in reversed(type(holder).__mro__):
+        for label, member in vars(owner).items():
+            plain = getattr(member, "fget", None) or member
+            if isinstance(plain, FunctionType) and label != "__init__":
+                methods[label] = plain.__code__
+    waiting = [label for label in methods if label in _DELIVER] or list(methods)
+    seen: set[str] = set()
+    while waiting:
+        label = waiting.pop()
+        if label not in seen:
+            seen.add(label)
+            if _mentions(methods[label], name):
+                return True
+            waiting += [other for other in methods if _mentions(methods[label], other)]
+    return False
 
 
 def _mentions(code: CodeType, name: str) -> bool:

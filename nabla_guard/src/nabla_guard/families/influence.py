@@ -56,6 +56,7 @@ class InfluenceFacts:
             measured.
         leak: largest derivative to a later position, relative to the largest to an earlier one.
         position: that position.
+        judged: the positions that have a target, where the targets are the input shifted by one.
         elapsed_s: what the measurement cost.
     """
 
@@ -71,6 +72,7 @@ class InfluenceFacts:
     leaking: int | None = None
     leak: float = 0.0
     position: int = 0
+    judged: list[int] | None = None
     elapsed_s: float = 0.0
 
 
@@ -172,6 +174,7 @@ def _measure(
 ) -> None:
     facts.module = type(getattr(call.module, "_orig_mod", call.module)).__name__
     shifted = _target_of(call, data.targets, is_shifted)
+    facts.judged = None if shifted is None else _judged(shifted, data.targets)
     facts.causal = shifted is not None or facts.module in declared
     copied = None if facts.causal else _target_of(call, data.targets, is_copied)
     facts.copied = copied is not None
@@ -220,14 +223,24 @@ def is_copied(tokens: Tensor, target: Tensor) -> bool:
     return varied and bool((target.reshape(tokens.shape) == tokens).all())
 
 
+def _judged(tokens: Tensor, targets: list[Tensor]) -> list[int]:
+    """The positions with a target in any row: what is ignored, as a prefix is, may look ahead."""
+    count, length = tokens.shape
+    target = next(target for target in targets if is_shifted(tokens, target))
+    known = (target.reshape(count, -1)[:, : length - 1] >= 0).any(0)
+    found: list[int] = known.nonzero().flatten().tolist()
+    return found
+
+
 def _target_of(
     call: ModuleCall, targets: list[Tensor], related: Callable[[Tensor, Tensor], bool]
 ) -> Tensor | None:
-    """The first input to which a target is related in this way."""
-    for tensor in call.tensors:
-        if any(related(tensor, target) for target in targets):
-            return tensor
-    return None
+    """The input to which a target is related in this way: of several the last one, because an
+    encoder may read all of what a decoder is given piece by piece."""
+    found = [
+        tensor for tensor in call.tensors if any(related(tensor, target) for target in targets)
+    ]
+    return found[-1] if found else None
 
 
 def _lawful(call: ModuleCall, given: Tensor, data: _Data, run: Run) -> str:
@@ -240,6 +253,10 @@ def _lawful(call: ModuleCall, given: Tensor, data: _Data, run: Run) -> str:
         return "the model holds a square matrix of the batch's size"
     if any(torch.equal(batches[0], other) for other in batches[1:]):
         return "every step uses the same batch"
+    if len({tuple(batch.shape[:1]) for batch in batches}) > 1:
+        return "the number of samples varies from step to step, as the length of a sequence does"
+    if run.unbatched:
+        return "a layer for sequences is given one sequence, without a batch"
     labelled = [target for target in data.targets if target.dim() and target.shape[0] == count]
     if not any(bool((target != target[0]).any()) for target in labelled):
         return "no loss has a target of its own for each sample"
@@ -281,14 +298,21 @@ def _positions(facts: InfluenceFacts, run: Run) -> None:
     lined = _lined(run.shape, count, length)
     if lined is None or length < 2:
         return
-    facts.position = (length - 1) // 2
-    influence = run.pull((slice(None), facts.position), lined)
-    by_position = influence.transpose(0, 1).reshape(length, -1).amax(1)
-    past = float(by_position[: facts.position + 1].max())
-    facts.recalls = bool(by_position[: facts.position].any())
-    future = by_position[facts.position + 1 :]
-    facts.leak = float(future.max()) / past if past else float(future.max())
-    facts.leaking = int((future > _LEAK * past).sum())
+    known = [at for at in facts.judged or range(length) if at < length - 1]
+    if not known:
+        return
+    middle = (length - 1) // 2
+    facts.position = min(known, key=lambda at: (abs(at - middle), at))
+    for leaf in (run.leaf, *run.later):
+        influence = run.pull((slice(None), facts.position), lined, leaf)
+        by_position = influence.transpose(0, 1).reshape(leaf.shape[1], -1).amax(1)
+        past = float(by_position[: facts.position + 1].max())
+        facts.recalls = facts.recalls or bool(by_position[: facts.position].any())
+        future = by_position[facts.position + 1 :]
+        facts.leak = float(future.max()) / past if past else float(future.max())
+        facts.leaking = int((future > _LEAK * past).sum())
+        if not facts.leaking:
+            return  # one of several reads of the input goes forward in time, as a decoder does
 
 
 def _lined(shape: tuple[int, ...], count: int, length: int) -> tuple[int, ...] | None:

@@ -29,6 +29,7 @@ _ROW_ELEMENTS = 16
 _MAX_KNOWN = 5_000
 _NEAR = 24
 _REPEATS = 3
+_CLASHES = 4
 _PATIENCE = 64  # looks, once rows come back
 _FIRST_LOOKS = 16  # looks, while every row is new
 _STEPS = frozenset({"step_ended"})
@@ -46,6 +47,7 @@ class LabelFacts:
         agreed: repeated rows with their old label in these batches.
         clashed: repeated rows with another one.
         is_function: whether every row had one label before ``since``.
+        again: whether most rows changed their label once more later, as in rounds of clustering.
     """
 
     known: int = 0
@@ -55,6 +57,7 @@ class LabelFacts:
     agreed: int = 0
     clashed: int = 0
     is_function: bool = True
+    again: bool = False
 
 
 class LabelWatch(Watch):
@@ -68,6 +71,7 @@ class LabelWatch(Watch):
         super().__init__(loop)
         self.facts = LabelFacts()
         self._labels: dict[bytes, tuple[int, int]] = {}
+        self._newer: dict[bytes, int] = {}  # labels after the change
         self._hooks = loop.watches.gather(SavedHooksWatch)
         self._rows: Tensor | None = None
         self._idle = 0
@@ -124,12 +128,26 @@ class LabelWatch(Watch):
             self._looks += 1
             return
         keys = _keys(rows)
-        if keys:
-            self._compare(keys, labels[:_ROWS].tolist())
+        if not keys:
+            return
+        if facts.since is not None and not facts.again:
+            self._compare_newer(keys, labels[:_ROWS].tolist())
+        self._compare(keys, labels[:_ROWS].tolist())
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Let go of the batch."""
         self._rows = None
+
+    def _compare_newer(self, keys: list[bytes], labels: list[int]) -> None:
+        """Note a second change; a row of the first batches may still have had its old label."""
+        newer = self._newer
+        known = [
+            (newer[key], label) for key, label in zip(keys, labels, strict=True) if key in newer
+        ]
+        clashed = sum(before != label for before, label in known)
+        self.facts.again = clashed >= _CLASHES and clashed * 2 > len(known)
+        if len(newer) < _MAX_KNOWN:
+            newer.update(zip(keys, labels, strict=True))
 
     def _compare(self, keys: list[bytes], labels: list[int]) -> None:
         self._looks += 1
@@ -161,7 +179,7 @@ class LabelWatch(Watch):
         if facts.since is None:
             if not clashed:
                 return
-            if not most or clashed < 4:
+            if not most or clashed < _CLASHES:
                 facts.is_function = False
                 return
             self.loop.calm.attend()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -15,7 +15,6 @@ from ..loop.watch import Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
 from .class_picks import PICKS, picked_axis
-from .ctc import ctc_input
 from .graph import (
     FLAT,
     RESHAPES,
@@ -29,8 +28,12 @@ from .graph import (
     shape_of,
     skip,
 )
+from .loss_context import LossContext
+from .loss_input import Feeder, LossInput
+from .loss_targets import with_targets
 from .outer_products import OuterProduct, outer_products
 from .saved_hooks import SavedHooksWatch
+from .zero_products import ZERO_PRODUCT, zero_products
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -58,69 +61,8 @@ _LOSSES = frozenset(
 _LIKELIHOODS = PICKS | {"Log"}
 _EXPAND = frozenset({"Expand"})
 _WALKS = 6
+_TWICE = 2
 _EVERY = 96  # a calm loop is looked at in full then
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feeder:
-    """An operator that feeds a loss, with nothing but rearrangements between.
-
-    Attributes:
-        op: name of the operator, e.g. ``"Softmax"``.
-        axis: the axis it works along, counted from the front.
-        shape: shape of what it computed.
-        direct: whether its output is the loss's input as it is.
-        low: smallest value that it gave, where known.
-        high: largest value.
-    """
-
-    op: str
-    axis: int | None = None
-    shape: tuple[int, ...] = ()
-    direct: bool = True
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossInput:
-    """One loss (or difference) in the graph of a backward pass, and what reaches it.
-
-    Attributes:
-        loss: name of the operator, e.g. ``"NllLoss"``; ``"Sub"`` for a difference by hand,
-            ``"Mul"`` for a product that is averaged whole,
-            ``"Pick"`` for a likelihood by hand, ``"KlDiv"`` for a call of ``kl_div``.
-        feeders: what made its input, nearest first, at most three.
-        shape: shape at which it compares.
-        given: shape of the prediction before it was broadcast.
-        target: shape of the target before it was broadcast, where known.
-        labels: number of targets; 0 when not read.
-        ignored: number of targets that equal ``ignore_index``.
-        low: smallest target.
-        high: largest target.
-        one_hot: whether the targets are two-dimensional and each row sums to one.
-        blanks: number of targets that are the blank of a CTC loss.
-        input_high: largest value of the input; only read for a negative log-likelihood.
-        averaged: whether the loss is a mean over the targets.
-        class_axis: the axis along which one entry of each row is picked, for ``"Pick"``.
-        place: where backward was called.
-    """
-
-    loss: str
-    feeders: tuple[Feeder, ...] = ()
-    shape: tuple[int, ...] = ()
-    given: tuple[int, ...] = ()
-    target: tuple[int, ...] | None = None
-    labels: int = 0
-    ignored: int = 0
-    low: float | None = None
-    high: float | None = None
-    one_hot: bool = False
-    blanks: int = 0
-    input_high: float | None = None
-    averaged: bool = False
-    class_axis: int | None = None
-    place: Place | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -171,29 +113,40 @@ class LossWatch(Watch):
         tops = [root.grad_fn for root in roots if root.grad_fn is not None]
         place = user_place()
         nodes = list(nodes_from(tops))
+        context = LossContext(nodes)
         for node in nodes:
             name = name_of(node)
             if name in _LOSSES or name in _LIKELIHOODS:
-                self.facts.seen.extend(self._inputs(node, name, place))
+                self.facts.seen.extend(self._inputs(node, context, place))
         if not self._hooks.hooked:
             self.facts.seen.extend(_outer(found, place) for found in outer_products(tops))
-        if any(name_of(node) in FLAT for node in nodes):
-            self.facts.flat = list(self._behind_flat(tops, nodes))
+        stuck = set(zero_products(nodes)) if self._has_silent() else set()
+        if stuck or any(name_of(node) in FLAT for node in nodes):
+            self.facts.flat = list(self._behind_flat(tops, nodes, stuck))
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Start a new step."""
         if self.facts.seen:
             self.facts.seen = []
 
+    def _has_silent(self) -> bool:
+        """Whether a held parameter had gradients twice, and both times they were exactly zero."""
+        return not self._hooks.hooked and any(
+            found.facts.writes >= _TWICE and not found.facts.nonzero_writes
+            for found in self.loop.gradients
+            if found.facts.optimizers
+        )
+
     def _behind_flat(
-        self, tops: Sequence[Node], nodes: Sequence[Node]
+        self, tops: Sequence[Node], nodes: Sequence[Node], stuck: set[Node]
     ) -> Iterator[tuple[ParameterFacts, str]]:
         flat = sorted({name_of(node) for node in nodes} & FLAT)
-        live = set(nodes_from(tops, stop=lambda node: name_of(node) in FLAT))
+        named = flat[0].lower() if flat else ZERO_PRODUCT
+        live = set(nodes_from(tops, stop=lambda node: node in stuck or name_of(node) in FLAT))
         for node in nodes:
             leaf = leaf_of(node)
             if leaf is not None and node not in live:
-                yield self.loop.gradients.record(leaf).facts, flat[0].lower()
+                yield self.loop.gradients.record(leaf).facts, named
 
     def _wrap_divergence(self, original: Replacement) -> Replacement:
         def kl_div(*args: object, **kwargs: object) -> object:
@@ -214,7 +167,8 @@ class LossWatch(Watch):
         )
         self.facts.seen.append(found)
 
-    def _inputs(self, node: Node, name: str, place: Place | None) -> Iterator[LossInput]:
+    def _inputs(self, node: Node, context: LossContext, place: Place | None) -> Iterator[LossInput]:
+        name = name_of(node)
         first = node.next_functions[0][0] if node.next_functions else None
         if name in _LIKELIHOODS:
             if first is not None and not self._hooks.hooked:
@@ -222,7 +176,7 @@ class LossWatch(Watch):
             return
         if name == "Sub":
             found = _difference(node, place)
-            if found is not None:
+            if found is not None and context.is_error(node):
                 yield found
             return
         if first is None:
@@ -234,7 +188,7 @@ class LossWatch(Watch):
             given=_given(first),
             place=place,
         )
-        yield found if self._hooks.hooked else _with_targets(found, node)
+        yield found if self._hooks.hooked else with_targets(found, node, context)
 
 
 def _outer(found: OuterProduct, place: Place | None) -> LossInput:
@@ -290,47 +244,6 @@ def _given(node: Node) -> tuple[int, ...]:
     """Shape of what a loss was given, before the loss broadcast it."""
     shape = saved_sizes(node) if name_of(node) == "Expand" else None
     return shape if shape is not None else shape_of(node) or ()
-
-
-def _with_targets(found: LossInput, node: Node) -> LossInput:
-    """Add what the loss saved of its targets; reads tensors."""
-    ctc = ctc_input(node) if found.loss == "CtcLoss" else None
-    if ctc is not None:
-        return replace(found, labels=ctc.labels, blanks=ctc.blanks, input_high=ctc.high)
-    target = saved_tensor(node, "target")
-    if target is None or not target.numel() or target.is_meta:
-        return found
-    target = target.detach()
-    found = replace(
-        found,
-        labels=target.numel(),
-        target=_unbroadcast(target),
-        averaged=saved_int(node, "reduction") == 1,
-    )
-    if found.loss.startswith("NllLoss"):
-        ignored = saved_int(node, "ignore_index")
-        given = saved_tensor(node, "self")
-        return replace(
-            found,
-            ignored=int((target == ignored).sum()) if ignored is not None else 0,
-            input_high=None if given is None else float(given.detach().amax()),
-        )
-    low, high = target.aminmax()
-    rows = target.sum(1) if target.dim() == 2 and target.shape[1] > 1 else None
-    return replace(
-        found,
-        low=float(low),
-        high=float(high),
-        one_hot=rows is not None and bool(((rows - 1).abs() < 1e-6).all()),
-    )
-
-
-def _unbroadcast(target: Tensor) -> tuple[int, ...]:
-    """Shape before an ``expand``: an expanded axis has stride zero."""
-    return tuple(
-        1 if stride == 0 else length
-        for length, stride in zip(target.shape, target.stride(), strict=True)
-    )
 
 
 def _difference(node: Node, place: Place | None) -> LossInput | None:

@@ -55,6 +55,16 @@ class ModeSplitWatch(Watch):
         last step; else 0."""
         return self._parts[id(module)] if id(module) in self._split else 0
 
+    def are_frozen(self, module: ModuleFacts) -> bool:
+        """Whether all that depends on the mode lies in parts that take no gradients, as in a
+        linear probe: a frozen body is meant to stay as it is."""
+        for root in self.loop.roots.now.values():
+            found = root.ref()
+            if root.facts is module and found is not None:
+                switches = {id(part) for ref in root.switches if (part := ref()) is not None}
+                return bool(switches) and not _thawed(found, switches)
+        return False
+
     def forward_ended(
         self,
         root: RootRecord,
@@ -75,3 +85,11 @@ class ModeSplitWatch(Watch):
         """Start a new step."""
         if self._split:
             self._split.clear()
+
+
+def _thawed(module: Module, switches: set[int]) -> bool:
+    """Whether one of these modules belongs to a part that takes gradients, or to none."""
+    own = list(module.parameters())
+    if own and not any(parameter.requires_grad for parameter in own):
+        return False
+    return id(module) in switches or any(_thawed(part, switches) for part in module.children())

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from ..facts import Call, ParameterFacts
 from ..loop.watch import Watch
+from ..taps.patching import Patches, Replacement
 from .graph import leaf_of, nodes_from
 
 if TYPE_CHECKING:
@@ -51,6 +52,24 @@ class ReachWatch(Watch):
         """See :class:`.watch.Watch`."""
         done = {"step_started", "backward_ended", "forward_ended"}
         return frozenset(done | {"backward_started"} if self.passes >= _EARLY_PASSES else done)
+
+    def start(self, patches: Patches) -> None:
+        """Note vectors that a table of embeddings is made from: nobody drew them for it."""
+        for kind in (nn.Embedding, nn.EmbeddingBag):
+            patches.replace(kind, "from_pretrained", self._wrap_vectors)
+
+    def _wrap_vectors(self, original: Replacement) -> Replacement:
+        def from_pretrained(*args: object, **kwargs: object) -> object:
+            made = original(*args, **kwargs)
+            if isinstance(made, Module):
+                self.guarded(lambda: self._note_loaded(made))
+            return made
+
+        return from_pretrained
+
+    def _note_loaded(self, module: Module) -> None:
+        for parameter in module.parameters():
+            self.loop.gradients.record(parameter).facts.loaded = True
 
     def reached(self, parameter: ParameterFacts) -> bool:
         """Whether a graph that was walked leads to ``parameter``."""

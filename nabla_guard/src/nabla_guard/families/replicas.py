@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
+from ..loop.exact import tensors_in
 from ..loop.watch import Watch
+from .backwards import fingerprint
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from ..facts import OptimizerFacts
     from ..loop.book import OptimizerRecord
     from ..loop.live import LiveLoop
+    from ..loop.roots import RootRecord
 
 __all__ = ["ReplicaFacts", "ReplicaWatch"]
 
@@ -30,6 +36,7 @@ class ReplicaFacts:
         parted_at: step of the loop after which they first differed; ``None`` while they are equal.
         parameter: name of the first parameter that differed.
         same_rates: whether the learning rates were equal at that step.
+        same_data: whether both were given the same inputs in every step in which they were equal.
     """
 
     first: str
@@ -38,6 +45,7 @@ class ReplicaFacts:
     parted_at: int | None = None
     parameter: str = ""
     same_rates: bool = True
+    same_data: bool = True
 
 
 class ReplicaWatch(Watch):
@@ -51,15 +59,39 @@ class ReplicaWatch(Watch):
         super().__init__(loop)
         self.pairs: list[ReplicaFacts] = []
         self._pairs: dict[tuple[int, int], ReplicaFacts | None] = {}
+        self._inputs: dict[int, list[int]] = {}  # of each optimizer, since its last step
+        self._last: dict[int, list[int]] = {}  # in its last step
 
     @property
     def patient(self) -> frozenset[str]:
         """See :class:`.watch.Watch`."""
         some = sum(not record.idle for record in self.loop.book)
-        return frozenset({"step_ended"}) if some < 2 else frozenset()
+        return frozenset({"forward_ended", "step_ended"}) if some < 2 else frozenset()
+
+    def forward_ended(
+        self,
+        root: RootRecord,
+        module: Module,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Take a fingerprint of the inputs of models that may be replicas."""
+        if not torch.is_grad_enabled() or not self._may_pair(root):
+            return
+        given = [fingerprint(tensor) for _, tensor in tensors_in([args, dict(kwargs)])]
+        for owner in _owners(root):
+            self._inputs.setdefault(id(owner), []).extend(given)
+
+    def _may_pair(self, root: RootRecord) -> bool:
+        """Whether two optimizers were equal at some step, or none has made two yet."""
+        if any(pair.parted_at is None for pair in self.pairs):
+            return True
+        owners = list(_owners(root))
+        return bool(owners) and owners[0].steps < 2 and len(list(self.loop.book)) > 1
 
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Compare with every optimizer that has made as many steps."""
+        self._last[id(record.facts)] = self._inputs.pop(id(record.facts), [])
         others = [other for other in self.loop.book if other is not record]
         for other in others:
             if other.facts.steps == record.facts.steps + 1:  # this step is not counted yet
@@ -96,6 +128,8 @@ class ReplicaWatch(Watch):
         )
         if differing is None and len(mine) == len(theirs):
             pair.equal_steps += 1
+            given = [self._last.get(id(found.facts), []) for found in (record, other)]
+            pair.same_data = pair.same_data and bool(given[0]) and given[0] == given[1]
             if pair.equal_steps == 1:
                 self.pairs.append(pair)
         elif not pair.equal_steps:
@@ -105,6 +139,11 @@ class ReplicaWatch(Watch):
             pair.same_rates = _rates(record) == _rates(other)
             if differing is not None:
                 pair.parameter = record.records[differing].facts.name
+
+
+def _owners(root: RootRecord) -> Sequence[OptimizerFacts]:
+    held = root.facts.parameters
+    return held[0].optimizers if held else ()
 
 
 def _tensors(record: OptimizerRecord) -> list[Tensor]:

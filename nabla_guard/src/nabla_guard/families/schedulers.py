@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch.optim import Optimizer
@@ -34,6 +35,7 @@ class SchedulerFacts:
         optimizer: facts of its optimizer.
         place: where it is stepped, as last seen.
         window: calls since the last step of its optimizer.
+        others: steps of each other optimizer since the last step of its own one.
         calls: all calls.
         early_calls: calls before the first step of its optimizer.
         late_steps: steps of its optimizer after the last call.
@@ -53,6 +55,7 @@ class SchedulerFacts:
     optimizer: OptimizerFacts
     place: Place | None = None
     window: int = 0
+    others: Counter[int] = field(default_factory=Counter)
     calls: int = 0
     early_calls: int = 0
     late_steps: int = 0
@@ -101,9 +104,12 @@ class SchedulerWatch(Watch):
         for facts in self.schedulers.values():
             if facts.optimizer is stepped:
                 facts.window = 0
+                facts.others.clear()
                 facts.late_steps += 1
                 facts.steps += 1
-            elif facts.rival is stepped or not facts.optimizer.steps:
+                continue
+            facts.others[id(stepped)] += 1
+            if facts.rival is stepped or not facts.optimizer.steps:
                 self._note_rival(facts, stepped, optimizer)
 
     # ------------------------------------------------------------------ private

@@ -75,6 +75,7 @@ class LiveLoop:
         self.numbers: NumberFacts | None = None
         self.index = 0
         self._stepped: set[int] = set()
+        self._begun: list[tuple[int, ...]] = []  # what those held that made their first step in it
         self.pending = Pending()
         self.backwards = 0
         self.attentive = True
@@ -236,7 +237,7 @@ class LiveLoop:
         record = self.pending.record = self._optimizer(optimizer)
         record.facts.closure = closure
         if record.judged:
-            self.count_step(id(optimizer))
+            self.count_step(id(optimizer), None if record.facts.steps else record)
         if not closure:
             self.closing.close(record, optimizer)
 
@@ -298,12 +299,22 @@ class LiveLoop:
             self.calm.attend()
         return record
 
-    def count_step(self, key: int) -> None:
-        """A new step of the loop begins when an optimizer steps that has stepped in this one."""
-        if key in self._stepped:
+    def count_step(self, key: int, new: OptimizerRecord | None = None) -> None:
+        """A new step of the loop begins when an optimizer steps that has stepped in this one, or
+        one that was made anew in its place.
+
+        Args:
+            key: identity of the optimizer.
+            new: its record, at its first step.
+        """
+        held = () if new is None else tuple(map(id, new.records))
+        if key in self._stepped or (held and held in self._begun):
             self.index += 1
             self._stepped.clear()
+            self._begun.clear()
         self._stepped.add(key)
+        if held:
+            self._begun.append(held)
 
     def _loss(self, roots: Sequence[Tensor]) -> Tensor | None:
         """The scalar root of a backward pass, before loss scaling."""

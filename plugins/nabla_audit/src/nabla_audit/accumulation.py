@@ -13,7 +13,7 @@ from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
 from nabla_guard.families.accumulation import AccumulationFacts, AccumulationWatch
 from nabla_guard.families.backwards import BackwardFacts, BackwardWatch
 
-from .intent import means_accumulation
+from .intent import means_accumulation, reads_gradients
 from .ledger import Ledger
 from .options import AuditOptions
 from .places import at, where
@@ -147,7 +147,7 @@ class AccumulationDetector:
         key = id(optimizer)
         if pattern.dropped:
             self._done.add((key, "dropped"))
-            if measured.used > _SAME_GRADIENT:
+            if measured.used > _SAME_GRADIENT and _is_one_loop(optimizer):
                 yield self._discarded(optimizer, pattern, measured, step)
             return
         self._done.add((key, "kept"))
@@ -288,6 +288,13 @@ def _is_alone(calls: list[Call]) -> bool:
     if "foreign-step" not in kinds:
         return True
     return "write" not in kinds[kinds.index("foreign-step") :]
+
+
+def _is_one_loop(optimizer: OptimizerFacts) -> bool:
+    """Whether all passes come from one line, and nothing around it reads a gradient: one that is
+    kept aside was not thrown away."""
+    places = {str(call.place) for call in optimizer.calls if call.kind == "write" and call.place}
+    return len(places) < 2 and not reads_gradients(optimizer.backward_at)
 
 
 def _is_divided(measured: AccumulationFacts) -> bool:

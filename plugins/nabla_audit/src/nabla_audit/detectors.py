@@ -43,7 +43,6 @@ _KINDS = (
     LoaderDetector,
     ColumnDetector,
     RestoreDetector,
-    MappingDetector,
     DetachedTermDetector,
     FlatGradientDetector,
     EvaluationDetector,
@@ -54,13 +53,20 @@ _KINDS = (
     FreezeDetector,
     RemakeDetector,
 )
-_DECLARED = (ReachDetector, ValueDetector, CopyDetector, RankDetector)
+_DECLARED = (ValueDetector, CopyDetector, RankDetector)
 """These take what the user declares into account."""
 
-_REFRESHED = (ProtocolDetector, WiringDetector, ModeDetector, RateDetector, ScheduleDetector)
+_REFRESHED = (
+    ProtocolDetector,
+    WiringDetector,
+    ModeDetector,
+    RateDetector,
+    ScheduleDetector,
+    MappingDetector,
+)
 """These bring their verdicts up to date when the session ends."""
-_ORACLES = (AccumulationDetector, InfluenceDetector)
-"""These compute something of their own, and say when they could not."""
+_ORACLES = (AccumulationDetector, InfluenceDetector, ReachDetector)
+"""These take both; the first two compute something, and say when they could not."""
 
 
 def detectors_for(session: Session) -> Iterable[Detector]:

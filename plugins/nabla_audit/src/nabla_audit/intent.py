@@ -13,7 +13,7 @@ import re
 
 from nabla_guard.facts import Place
 
-__all__ = ["means_accumulation"]
+__all__ = ["means_accumulation", "reads_gradients"]
 
 _NAMED = re.compile(r"accum|micro|grad_acc|acc_steps", re.IGNORECASE)
 _SHOUTED = re.compile(r"^ACC(_|$)")
@@ -28,6 +28,17 @@ def means_accumulation(backward: Place | None, step: Place | None) -> bool:
     """
     return (step is not None and _is_periodic(step)) or any(
         _is_named(place) for place in (backward, step) if place is not None
+    )
+
+
+def reads_gradients(backward: Place | None) -> bool:
+    """Whether the function around a backward pass uses the value of a ``grad``."""
+    tree = None if backward is None else _tree(backward)
+    if tree is None or backward is None:
+        return False
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(_function_around(tree, backward))
     )
 
 

@@ -32,6 +32,7 @@ _ELEMENTWISE = frozenset({"BinaryCrossEntropy", "HuberLoss", "MseLoss", "SmoothL
 _SIGMOIDS = ["Sigmoid", "Sigmoid"]
 _TWICE = 2
 _ROUNDING = 1e-4
+_BLURRED = 1.5
 
 
 class LossDetector:
@@ -162,7 +163,7 @@ def _likelihood(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdi
     first, second = feeders[0], feeders[1] if len(feeders) > 1 else None
     if first.op in ("Softmax", "Sigmoid"):
         yield _not_log(found, f"the output of a {first.op.lower()}, between 0 and 1", first)
-    elif first.op in _LINEAR and found.input_high is not None and found.input_high > 0:
+    elif _is_scored(found, first):
         text = f"the scores of a {first.op.lower()}, up to {found.input_high:.3g}"
         yield _not_log(found, text, first)
     softmax = second if first.op == "Log" and second and second.op == "Softmax" else first
@@ -176,6 +177,12 @@ def _likelihood(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdi
             yield _wrong_axis(found, second, axis)
     if first.op == "LogSoftmax" and second is not None and second.op in ("Softmax", "Sigmoid"):
         yield from _twice(found, second, certain=second.op == "Softmax")
+
+
+def _is_scored(found: LossInput, first: Feeder) -> bool:
+    """Whether raw scores are given, and nothing beside the loss normalises them."""
+    high = found.input_high
+    return first.op in _LINEAR and high is not None and high > 0 and not found.partition
 
 
 def _class_axis(found: LossInput, softmax: Feeder) -> int | None:
@@ -258,10 +265,15 @@ def _range(found: LossInput) -> Iterator[Verdict]:
             found,
             f"Targets of a binary cross entropy lie between {low:.4g} and {high:.4g}; allowed is 0 "
             "to 1.",
-            Severity.HIGH,
+            Severity.INFO if _is_noisy(low, high) else Severity.HIGH,
             {"low": Quantity(value=low, limit=0.0), "high": Quantity(value=high, limit=1.0)},
         ),
     )
+
+
+def _is_noisy(low: float, high: float) -> bool:
+    """Whether true labels are blurred on purpose, to a little more than one."""
+    return low >= 0 and high < _BLURRED and high != round(high)
 
 
 def _ignored(found: LossInput) -> Verdict:
@@ -277,7 +289,7 @@ def _ignored(found: LossInput) -> Verdict:
 
 def _broadcast(found: LossInput) -> Iterator[Verdict]:
     given, shape, target = found.given, found.shape, found.target
-    if given == shape or not given or math.prod(shape) < 4:
+    if given == shape or not given or math.prod(shape) < 4 or found.explicit:
         return
     if found.loss == "Sub":
         by_column = len(given) == 2 and given[1] == 1 and given[0] > 1

@@ -6,15 +6,19 @@ from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.session import Session
+from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.labels import LabelFacts, LabelWatch
 
+from .ledger import Ledger
 from .rules.resume import RESUME_DATA_MAPPING_CHANGED
 from .streak import CONSECUTIVE
 
 __all__ = ["MappingDetector", "has_changed"]
 
 _MIN_KNOWN = 8
+_KEY = "labels"
 
 
 class MappingDetector:
@@ -23,8 +27,9 @@ class MappingDetector:
     rules = (RESUME_DATA_MAPPING_CHANGED,)
     patient = True
 
-    def __init__(self, facts: LoopFacts) -> None:
+    def __init__(self, facts: LoopFacts, session: Session | None = None) -> None:
         self._labels = facts.gather(LabelWatch).facts
+        self._ledger = Ledger(session)
         self._done = False
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
@@ -33,7 +38,21 @@ class MappingDetector:
         if self._done or labels.since is None or labels.batches < CONSECUTIVE:
             return ()
         self._done = True
-        return [_issue(labels, record.step)] if has_changed(labels) else ()
+        if not has_changed(labels):
+            return ()
+        return [self._ledger.made(_KEY, _issue(labels, record.step))]
+
+    def finish(self) -> Iterable[Issue]:
+        """Labels that change time and again are made anew on purpose."""
+        if self._labels.again:
+            self._ledger.rewrite(
+                _KEY,
+                f"From step {self._labels.since} on repeated inputs carry other labels than "
+                "before, and most of them changed once more later (limit 1 change), as in rounds "
+                "of clustering.",
+                severity=Severity.INFO,
+            )
+        return ()
 
 
 def has_changed(labels: LabelFacts) -> bool:

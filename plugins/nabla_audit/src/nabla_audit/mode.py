@@ -58,6 +58,9 @@ class ModeDetector:
             if stuck:
                 self._ledger.held(key, step)
             if self._streaks.count(key, stuck, step) == CONSECUTIVE:
+                if self._splits.are_frozen(module):
+                    self._streaks.count(key, False, step)
+                    continue
                 story = self._story(module) if split else _story(module)
                 text = _text(module, optimizer, story)
                 self._texts[key] = (optimizer, text, self._streaks.since(key))

@@ -8,11 +8,13 @@ from fnmatch import fnmatchcase
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.session import Session
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts, ParameterFacts, Place
 from nabla_guard.families.cuts import Cut, CutWatch
 from nabla_guard.families.reach import ReachWatch
 
+from .ledger import Ledger
 from .options import AuditOptions
 from .places import at
 from .rules.wiring import PARAMETER_NOT_REACHED, PARAMETER_UNREGISTERED
@@ -37,12 +39,16 @@ class ReachDetector:
     rules = (PARAMETER_UNREGISTERED, PARAMETER_NOT_REACHED)
     patient = True
 
-    def __init__(self, facts: LoopFacts, options: AuditOptions) -> None:
+    def __init__(
+        self, facts: LoopFacts, options: AuditOptions, session: Session | None = None
+    ) -> None:
         self._facts = facts
         self._options = options
         self._reach = facts.gather(ReachWatch)
         self._cuts = facts.gather(CutWatch)
         self._told: set[int] = set()
+        self._ledger = Ledger(session)
+        self._dead: dict[str, list[ParameterFacts]] = {}
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge when the optimizer is about to make its third step."""
@@ -95,7 +101,16 @@ class ReachDetector:
             self._told.add(id(facts))
             groups.setdefault(self._why(facts), []).append(facts)
         for finding, members in groups.items():
-            yield _unreached_issue(optimizer, finding, members, step)
+            issue = _unreached_issue(optimizer, finding, members, step)
+            self._dead[issue.fingerprint] = members
+            yield self._ledger.made(issue.fingerprint, issue)
+
+    def finish(self) -> Iterable[Issue]:
+        """What got gradients later was left out for a while, as in the warm-up of a head."""
+        for key, members in self._dead.items():
+            if all(facts.writes for facts in members):
+                self._ledger.rewrite(key, _later_text(members), severity=Severity.INFO)
+        return ()
 
     def _why(self, facts: ParameterFacts) -> _Finding:
         if self._reach.reached(facts):
@@ -117,6 +132,15 @@ class ReachDetector:
         if self._cuts.compiled:
             return _Finding("compiled code was not followed to find out why", False)
         return _Finding("the loss was not seen to depend on them", False)
+
+
+def _later_text(members: list[ParameterFacts]) -> str:
+    named = ", ".join(facts.name for facts in members[:4])
+    writes = min(facts.writes for facts in members)
+    return (
+        f"{len(members)} parameters ({named}) received no gradient in the first {CONSECUTIVE} "
+        f"steps (limit {CONSECUTIVE}), and {writes} or more later."
+    )
 
 
 def _finding_of(cut: Cut) -> _Finding:

@@ -49,6 +49,7 @@ def judge_pair(pair: ReplicaFacts) -> Iterable[Issue]:
     if pair.equal_steps < CONSECUTIVE or pair.parted_at is None:
         return
     rates = "" if pair.same_rates else ", with different learning rates"
+    rates += ", after having been given the same data" if pair.same_data else ""
     yield RANK_DIVERGENCE.issue(
         f"Two models trained by {pair.first} and {pair.second} had the same bits after each of "
         f"{pair.equal_steps} steps and differ from step {pair.parted_at} on{rates}; first in "
@@ -56,7 +57,13 @@ def judge_pair(pair: ReplicaFacts) -> Iterable[Issue]:
         step=pair.parted_at,
         where=Location(op="replicas", parameter=pair.parameter or None),
         phase="optimizer",
-        severity=Severity.HIGH if pair.same_rates else Severity.INFO,
+        severity=Severity.HIGH if _are_replicas(pair) else Severity.INFO,
         equal_steps=Quantity(value=pair.equal_steps, unit="steps", limit=CONSECUTIVE),
         parted_at=pair.parted_at,
     )
+
+
+def _are_replicas(pair: ReplicaFacts) -> bool:
+    """Replicas share their gradients, not their data; equal models with equal data and settings
+    are two arms of an experiment."""
+    return pair.same_rates and not pair.same_data

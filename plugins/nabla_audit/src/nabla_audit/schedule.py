@@ -145,7 +145,8 @@ class ScheduleDetector:
     def _judge(self, scheduler: SchedulerFacts, step: int) -> Iterator[Issue]:
         key = id(scheduler)
         window = scheduler.window if scheduler.optimizer.steps else 0
-        same = window > 1 and window == self._windows.get(key, window)
+        counted = window in scheduler.others.values()  # it goes by the steps of another optimizer
+        same = window > 1 and window == self._windows.get(key, window) and not counted
         self._windows[key] = window
         length = self._often.count(key, same, step)
         if length == CONSECUTIVE:

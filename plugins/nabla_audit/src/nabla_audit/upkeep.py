@@ -155,11 +155,18 @@ def _still_issue(optimizer: OptimizerFacts, still: StillFacts, step: int) -> Iss
         step=step,
         where=place.location() if place is not None else Location(op=optimizer.name),
         phase="optimizer",
-        severity=Severity.HIGH if every else Severity.MEDIUM,
+        severity=_still_severity(still),
         unchanged=Quantity(value=count, unit="parameters", limit=0),
         changed=still.others,
         steps=still.steps,
     )
+
+
+def _still_severity(still: StillFacts) -> Severity:
+    """What puts some values back after each step is a constraint or mask that reached its bound."""
+    if not still.others:
+        return Severity.HIGH
+    return Severity.MEDIUM if still.by_step else Severity.INFO
 
 
 def _edited_issue(optimizer: OptimizerFacts, edits: int, step: int) -> Issue:

@@ -70,8 +70,7 @@ WORKER_RNG_COPIES = Rule(
     fix="Draw from torch's global generator, or seed the generator in worker_init_fn with "
     "torch.initial_seed().",
     limits="Only generators that the dataset or its transforms hold, with two or more workers and "
-    "no worker_init_fn. A generator that no code of the holder's class mentions, its constructor "
-    "apart, is no fault.",
+    "no worker_init_fn. A generator that no code mentions which delivers samples is no fault.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loaders",),

@@ -34,14 +34,16 @@ LOSS_TERM_DETACHED = Rule(
 ZERO_GRADIENT_BY_CONSTRUCTION = Rule(
     id="AUD207",
     name="zero-gradient-by-construction",
-    summary="A gradient is exactly zero because every path passes an operator without derivative.",
+    summary="A gradient is exactly zero because every path passes an operator without derivative, "
+    "or a product of two factors that are both zero.",
     rationale="round, floor, sign and second derivatives of piecewise linear activations are "
     "constant almost everywhere: what lies behind them cannot learn.",
     fix="Use a straight-through estimator (x + (x.round() - x).detach()), or a smooth activation "
     "such as tanh where second derivatives are needed.",
     limits="A second derivative is reported when its first three results on one line are all "
     "exactly zero or not connected; a linear model has such a derivative lawfully. Parameters are "
-    "reported after three gradients that were all exactly zero.",
+    "reported after three gradients that were all exactly zero. Of products only those are looked "
+    "at both of whose factors take a gradient, as in an adapter whose two matrices start at zero.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("graph", "losses", "gradients.written"),

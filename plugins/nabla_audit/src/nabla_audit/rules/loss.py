@@ -74,7 +74,8 @@ PROBABILITIES_EXPECTED = Rule(
     fix="Apply log_softmax before nll_loss or kl_div, or use cross_entropy on the scores.",
     limits="Raw scores are recognised by a value above 0, which no log-probability has; the log of "
     "a density may be above 0, so that is reported only when the input comes directly from a "
-    "linear layer or convolution; a CTC loss only knows probabilities of classes. " + _LOOKED_AT,
+    "linear layer or convolution and their logsumexp is no part of the loss; a "
+    "CTC loss only knows probabilities of classes. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),
@@ -93,7 +94,9 @@ BROADCAST_TARGET = Rule(
     fix="Give both the same shape, e.g. model(x).squeeze(-1) or y.unsqueeze(-1).",
     limits="Needs two backward passes. Only when neither side has the shape of the result. A "
     "difference written by hand is reported when a (N, 1) prediction becomes (N, N) and no "
-    "unsqueeze made that axis, which is how pairwise differences are written; a product of (N, 1) "
+    "unsqueeze made that axis, which is how pairwise differences are written, and nothing but the "
+    "arithmetic of errors follows; a loss of pairs with a common batch, or that is not reduced at "
+    "once, is meant; a product of (N, 1) "
     "and (N,) when nothing but additions stand between it and the mean or sum. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
@@ -184,8 +187,10 @@ LABELS_OUT_OF_RANGE = Rule(
     "The blank stands for no label: as a target it asks for an output that decoding removes.",
     fix="Map the labels to 0 and 1, e.g. (y + 1) / 2 for labels of -1 and 1; keep one index for "
     "the blank alone.",
-    limits="Needs two backward passes. Padding behind the target lengths of a CTC loss does not "
-    "count. Class indices out of range raise an error in torch itself. " + _LOOKED_AT,
+    limits="Needs two backward passes. Targets that a mask or weight of zero leaves out do not "
+    "count, and blurred labels of a little more than one are information. Padding "
+    "behind the target lengths of a CTC loss does not count. Class indices out of range raise "
+    "an error in torch itself. " + _LOOKED_AT,
     severity=Severity.HIGH,
     since="0.1",
     needs=("losses",),

@@ -24,7 +24,8 @@ TRAINING_IN_EVAL_MODE = Rule(
     fix="Call model.train() after every evaluation, at the start of the training loop.",
     limits="Reported after three steps in a row, only if every module that depends on the mode is "
     "in evaluation mode, so frozen normalisation layers are no fault; the module's own flag does "
-    "not count where every module below it, of several, says otherwise. HIGH when an evaluation "
+    "not count where every module below it, of several, says otherwise. Silent while all that "
+    "depends on the mode lies in parts that take no gradients. HIGH when an evaluation "
     "without gradients came between, MEDIUM when the model was never in training mode or was "
     "switched without an evaluation, because that may be meant.",
     severity=Severity.HIGH,
@@ -67,7 +68,8 @@ SCHEDULER_STEPPED_TOO_OFTEN = Rule(
     fix="Call scheduler.step() once after each optimizer.step(), not per micro-batch.",
     limits="Reported when the same number above one is seen between three steps in a row. MEDIUM "
     "where the schedule states its own length, which may have been counted in micro-batches. "
-    "ReduceLROnPlateau is not judged; a composed scheduler counts once.",
+    "ReduceLROnPlateau is not judged; a composed scheduler counts once. Silent where another "
+    "optimizer makes as many steps: the schedule of a policy or generator may count those.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "schedulers"),

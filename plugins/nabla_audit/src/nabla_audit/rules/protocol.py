@@ -132,8 +132,8 @@ ACCUMULATION_DISCARDED = Rule(
     fix="Call zero_grad() once per step, not once per micro-batch.",
     limits="Reported after three such steps in a row, only if each pass had other data, all wrote "
     "the same gradients at the same parameter values, no other leaf was differentiated, and the "
-    "step's gradient is measured to be that of the last pass alone. A gradient that is copied "
-    "before the clear and not put back is not seen.",
+    "step's gradient is measured to be that of the last pass alone. Silent where the passes come "
+    "from different lines, or the function around them reads gradients: one may be kept.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.written", "batches"),
@@ -199,7 +199,7 @@ CLIP_OF_NOTHING = Rule(
     "Parameters without gradients may belong to a part that does not take part. Clipping "
     "behind the step, before backward, or of parameters that only another optimizer or none holds, "
     "is reported before the third step in a row without any other clipping; an infinite limit "
-    "only measures.",
+    "only measures, and so does one a hundred times above the norm.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "clipping"),
@@ -261,8 +261,8 @@ OPTIMIZER_REMADE = Rule(
     "momentum.",
     fix="Make the optimizer once, before the loop.",
     limits="Reported after three optimizers in a row that each made one step with the same "
-    "parameters and left state behind. Optimizers that keep none, that loaded some, or that step "
-    "with a closure are left out.",
+    "parameters and left state behind, if nobody changed the parameters in between. Optimizers "
+    "that keep none, that loaded some, or that step with a closure are left out.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls",),

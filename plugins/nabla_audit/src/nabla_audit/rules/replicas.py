@@ -29,7 +29,7 @@ RANK_DIVERGENCE = Rule(
     limits="Needs three equal steps first, or a DistributedDataParallel: replicas that are "
     "averaged now and then, and shards, are never equal. With a DistributedDataParallel only what "
     "it holds is compared. INFO in one process when the learning "
-    "rates differ, because that is an experiment. " + _EXCHANGE,
+    "rates differ or both were given the same data, because that is an experiment. " + _EXCHANGE,
     severity=Severity.HIGH,
     since="0.1",
     needs=("replicas",),

@@ -26,10 +26,10 @@ RESUME_LOST_STATE = Rule(
     limits="Automatically only from what torch.load returned: optimizer moments, schedulers and "
     "loss scales. "
     "HIGH when the optimizer in use has the same parameters, settings and learning rate as the "
-    "saved one, else INFO, because fine-tuning takes the weights only; a schedule counts when that "
-    "optimizer was restored or fits. A loss scaler is MEDIUM when such a run goes on with another "
-    "scale, else INFO. A model's own tensors are HIGH when an optimizer or another "
-    "load_state_dict has changed them since state_dict() returned them, and "
+    "saved one and all of them were restored, else INFO, because fine-tuning takes the weights "
+    "only; a schedule counts when that optimizer was restored or fits. A loss scaler is MEDIUM "
+    "when such a run goes on with another scale, else INFO. A model's own tensors are HIGH when an "
+    "optimizer or another load_state_dict has changed them since state_dict() returned them, and "
     "MEDIUM when an untouched own state was loaded three times with steps in between, as for a "
     "target network that is the network itself. Compare states by hand with "
     "nabla.audit.resume(before, after).",
@@ -96,7 +96,8 @@ RESUME_DATA_MAPPING_CHANGED = Rule(
     fix="Save the mapping with the checkpoint, or build it from a sorted list.",
     limits="Needs at least eight repeated input rows that each always had one label, and three "
     "batches in which most of them have another one. A deliberate change of task on the same "
-    "inputs looks the same. Only inputs and labels on the CPU are compared.",
+    "inputs looks the same; labels that change once more later are information. Only inputs "
+    "and labels on the CPU are compared.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("batches",),

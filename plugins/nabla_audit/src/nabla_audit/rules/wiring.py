@@ -29,9 +29,9 @@ PARAMETER_NOT_IN_OPTIMIZER = Rule(
     "as it is.",
     limits="Judged at the third step, and after three gradients of parameters that join later. "
     "Why a parameter was left out cannot be observed. It is a fault only if its values look "
-    "freshly drawn and no load_state_dict set them, or if they were frozen at first and were "
-    "unfrozen during the run; and if nobody changes them and no optimizer ever held them; "
-    "else it is reported as information, and so it is at the end if they joined an optimizer "
+    "freshly drawn and no load_state_dict or from_pretrained set them, or if they were frozen at "
+    "first and were unfrozen during the run; and if nobody changes them and no optimizer ever held "
+    "them; else it is reported as information, and so it is at the end if they joined an optimizer "
     "later. MEDIUM for a module of its own whose parameters are all constant, as the "
     "weights of a loss are; and at the end of a run for parameters whose only "
     "optimizer never stepped, while another one made ten steps. Weights loaded in another "
@@ -102,7 +102,8 @@ PARAMETER_NOT_REACHED = Rule(
     "the way, a reentrant checkpoint none of whose inputs takes a gradient, or a custom backward "
     "that returns None, or where no backward of the program has ever "
     "written a gradient. MEDIUM for Distribution.sample(). Where the cut is a no_grad block, or "
-    "the loss does not depend on the parameter, it is information: frozen or unused on purpose. "
+    "the loss does not depend on the parameter, it is information: frozen or unused on purpose; so "
+    "it is at the end where gradients came later. "
     "Programs that were compiled are only told the parameter.",
     severity=Severity.HIGH,
     since="0.1",
@@ -125,7 +126,7 @@ PARAMETER_UNCHANGED = Rule(
     "weights between steps.",
     limits="Looked for in the first steps of each optimizer, while learning rates are constant and "
     "above zero, for updates of at least four units in the last place. MEDIUM when only some "
-    "parameters stay, which masks and constraints may mean.",
+    "parameters stay; information when they change and are put back, as by a constraint.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("gradients.written", "values"),
