@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nabla_core.errors import UsageError
 from nabla_guard import guard
 from nabla_guard.loop.calm import Calm
 from nabla_guard.rules import NON_FINITE_FORWARD
+from nabla_guard.taps.instrument import INSTRUMENT
 
 
 class Scaled(nn.Module):
@@ -56,6 +58,32 @@ def test_light_names_the_origin(loss_fn, issues_of):
         line_of(Scaled.forward),
     )
     assert where.sample == 5
+
+
+@pytest.mark.parametrize("mode", ["light", "standard", "deep"])
+def test_without_explanation_the_verdict_stays_and_no_step_is_kept(mode, issues_of):
+    seen = []
+
+    class Looking(Scaled):
+        def forward(self, x):
+            seen.append(INSTRUMENT.keeper.enabled)
+            return super().forward(x)
+
+    wanted = {"mode": mode, "explain": False}
+    issues = issues_of(lambda: train(Looking(0.0), F.cross_entropy), **wanted)
+    loud = [issue for issue in issues if issue.severity >= 20]
+    assert [(issue.rule, issue.step, issue.phase) for issue in loud] == [("NUM101", 30, "forward")]
+    assert len(seen) == 40  # not executed again
+    assert not any(seen)
+
+
+def test_without_explanation_nothing_is_compared_with_float64():
+    with guard(explain=False) as monitor:
+        train(Scaled(1e-3), F.cross_entropy, steps=3)
+    with pytest.raises(UsageError, match="explain=False"):
+        monitor.shadow()
+    reasons = {entry.rule: entry.reason for entry in monitor.report().not_evaluated}
+    assert "shadow" in reasons["NUM121"]
 
 
 def test_light_is_quiet_on_the_healthy_twin(issues_of):

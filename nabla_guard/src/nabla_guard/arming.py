@@ -33,7 +33,8 @@ def arm(loop: LiveLoop, options: GuardOptions) -> LayerWatch | None:
     Returns:
         What looks inside the models; ``None`` in light mode.
     """
-    loop.shadows = options.mode != "light"
+    loop.explainer.wanted = options.explain
+    loop.shadows = options.mode != "light" and options.explain
     loop.every = options.every
     loop.shadow = options.shadow if loop.shadows else "off"
     if options.mode == "deep":
@@ -54,7 +55,7 @@ def not_held(options: GuardOptions, session: Session) -> tuple[NotEvaluated, ...
         for name in options.contracts
         if declared is None or name not in declared
     ]
-    if options.shadow == "off" and options.mode != "light":
+    if options.shadow == "off" and options.mode != "light" and options.explain:
         reason = "shadow is off: the forward pass was compared with float64 only where asked for"
         missing += [NotEvaluated(rule=rule, reason=reason) for rule in ("NUM121", "NUM122")]
     return tuple(missing)

@@ -142,10 +142,13 @@ class Monitor:
         """Compare the forward pass of the coming step with float64, whatever the schedule says.
 
         Raises:
-            UsageError: in mode light, which compares nothing with float64.
+            UsageError: in mode light and without ``explain``: no step can be computed again then.
         """
         if not self._loop.shadows:
-            raise UsageError('shadow(): needs mode "standard" or "deep"; mode light has no shadow')
+            raise UsageError(
+                'shadow(): needs mode "standard" or "deep", and explain=True; '
+                f"this guard has mode={self.options.mode!r}, explain={self.options.explain}"
+            )
         self._loop.watches.gather(ShadowWatch).ask()
 
     def report(self) -> Report:
@@ -197,10 +200,11 @@ def guard(
         optimizer: judge the steps of this optimizer (or these) only; by default every optimizer
             that holds a parameter of ``model``, or every one of the process.
         options: fields of :class:`~nabla_guard.options.GuardOptions`: ``mode``, ``modules``,
-            ``exclude``, ``operations``, ``every``, ``capture_source``, ``extreme_value_threshold``,
-            ``contracts``, ``raise_on_failure``, ``max_events``, ``max_issues``, ``on_nonfinite``,
-            ``shadow``. What is not given is taken from ``[tool.nabla.guard]`` and the
-            ``NABLA_GUARD_*`` variables. With ``on_nonfinite="stop"`` a bad step ends in a
+            ``exclude``, ``operations``, ``every``, ``explain``, ``capture_source``,
+            ``extreme_value_threshold``, ``contracts``, ``raise_on_failure``, ``max_events``,
+            ``max_issues``, ``on_nonfinite``, ``shadow``. What is not given is taken from
+            ``[tool.nabla.guard]`` and the ``NABLA_GUARD_*`` variables. With
+            ``on_nonfinite="stop"`` a bad step ends in a
             :class:`~nabla_guard.origin.policy.NonFiniteStop`. ``contracts`` are those of
             ``nabla.contracts``, or names of configured ones; with ``raise_on_failure`` the first
             that is broken ends the run.

@@ -18,7 +18,7 @@ __all__ = ["GuardArguments", "GuardOptions", "Mode", "OnNonFinite", "Shadow", "b
 Mode = Literal["light", "standard", "deep"]
 """``light`` measures losses, gradients and parameters once per step; ``standard`` also the range of
 every leaf module's output and of its gradient; ``deep`` also the range of every op's result. In
-each of them the first bad step is executed again to find its origin."""
+each of them the first bad step is executed again to find its origin, unless ``explain`` is off."""
 
 OnNonFinite = Literal["report", "stop", "skip"]
 """What to do with a step whose loss or gradients are not finite."""
@@ -41,6 +41,9 @@ class GuardOptions:
         (), "globs for the ops of deep mode, such as aten::exp; each of their calls is an event"
     )
     every: int = option(1, "measure every this many steps", minimum=1)
+    explain: bool = option(
+        True, "execute the first bad step again to find its origin; no step is kept without it"
+    )
     capture_source: bool = option(True, "name the user's line of what deep mode finds to be odd")
     extreme_value_threshold: float = option(
         1e4, "absolute value from which deep mode notes an op's result as an event", minimum=0
@@ -67,6 +70,7 @@ class GuardArguments(TypedDict, total=False):
     exclude: Sequence[str]
     operations: Sequence[str]
     every: int
+    explain: bool
     capture_source: bool
     extreme_value_threshold: float
     contracts: Sequence[str | Holdable]

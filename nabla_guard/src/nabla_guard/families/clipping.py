@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ClipFacts", "ClipWatch"]
 
 _MAX_CALLS = 64
+_FAR = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,6 @@ class ClipWatch(Watch):
     """Notes suspicious clipping since the last step.
 
     Attributes:
-        calls: number of calls since the last step.
         ever: whether there was any call.
         suspects: those that clipped nothing, or gradients that were still scaled.
         idle: the last call that found no gradient which a step will use.
@@ -71,7 +71,6 @@ class ClipWatch(Watch):
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
-        self.calls = 0
         self.ever = False
         self.suspects: list[ClipFacts] = []
         self.idle: ClipFacts | None = None
@@ -82,8 +81,8 @@ class ClipWatch(Watch):
 
     @property
     def patient(self) -> frozenset[str]:
-        """Without clipping there is nothing to follow."""
-        return frozenset() if self.ever else EVERY_EVENT
+        """While each step is clipped as the ones before, there is nothing to follow."""
+        return frozenset() if self.idle or self.suspects or self._scaler.ever else EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """See :class:`.watch.Watch`."""
@@ -103,7 +102,7 @@ class ClipWatch(Watch):
 
     def step_ended(self, record: object, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
-        self.calls = self.useful = 0
+        self.useful = 0
         self.idle, self._idle_records = None, []
         if self.suspects:
             self.suspects = []
@@ -113,7 +112,7 @@ class ClipWatch(Watch):
         def get_total_norm(tensors: object, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
                 return original(tensors, *args, **kwargs)
-            given = _listed(tensors)
+            given = tensors if type(tensors) is list else _listed(tensors)
             self._given = len(given)
             return original(given, *args, **kwargs)
 
@@ -123,11 +122,16 @@ class ClipWatch(Watch):
         def clip(parameters: object, max_norm: float, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
                 return original(parameters, max_norm, *args, **kwargs)
-            given = _listed(parameters)
+            given = parameters if type(parameters) is list else _listed(parameters)
             count, self._given = self._given, None
             if count is None:
                 count = sum(_has_gradient(found) for found in given)
+            if count and self._is_usual():
+                self.useful += 1
+                return original(given, max_norm, *args, **kwargs)
             self.guarded(lambda: self._note("clip_grad_norm_", given, count, float(max_norm)))
+            if self.idle is not None and args:
+                self.guarded(lambda: self._excuse(args[0], float(max_norm)))
             return original(given, max_norm, *args, **kwargs)
 
         return clip
@@ -143,8 +147,11 @@ class ClipWatch(Watch):
 
         return clip
 
+    def _is_usual(self) -> bool:
+        """Whether a step that is like the ones before is being clipped as they were."""
+        return self.ever and self.loop.calm.quick is not None and not self._scaler.ever
+
     def _note(self, function: str, given: list[object], count: int, limit: float) -> None:
-        self.calls += 1
         if not self.ever:
             self.ever = True
             self.loop.calm.attend()
@@ -183,6 +190,12 @@ class ClipWatch(Watch):
             used=sum(record.live and record.grad is not None for record in known),
         )
 
+    def _excuse(self, norm: object, limit: float) -> None:
+        """A limit far above the norm only measures: it would not clip anything at any time."""
+        idle = self.idle
+        if idle is not None and idle.used and isinstance(norm, Tensor) and norm.numel() == 1:
+            self.idle = None if _FAR * float(norm) <= limit else idle
+
     def _note_strangers(self, function: str, tensors: list[Tensor], limit: float) -> None:
         """Tell a call that was given another model, such as an averaged copy."""
         if self.idle is None:
@@ -215,6 +228,8 @@ class ClipWatch(Watch):
         scale: float,
         written: int,
     ) -> None:
+        if self.loop.calm.on:
+            self.loop.calm.attend()  # to be told of the next ones too
         self.suspects.append(
             ClipFacts(
                 place=user_place(),

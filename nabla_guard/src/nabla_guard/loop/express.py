@@ -107,6 +107,7 @@ class Express:
         self._keeper = INSTRUMENT.keeper
         self._kept = INSTRUMENT.keeper.kept
         self._tape = self._kept.tape
+        self._kept.brief = True
         self._here = loop.layers.gatherer()
         self._put_off = loop.pending.traffic.put_off
         self._heard_calls = loop.watches.listens("forward_ended")
@@ -212,23 +213,20 @@ class Express:
             quick.optimizer() is not owner
             or get_ident() != self._thread
             or not self._keeper.enabled
-            or kept.recorder.on
             or kept.replaying
-            or kept.later
-            or self._tape.entries  # there may have been a backward pass, which is forgotten now
+            or kept.depth
+            or ((kept.later or self._tape.entries) and kept.has_pass)  # it is forgotten now
         ):
             return DECLINED
-        outcome = original(owner, *args, **kwargs)
-        loop, here = self._loop, self._here
+        recorder, heard = kept.recorder, kept.recorder.on
+        if heard:
+            recorder.leave_stack()
         try:
-            if loop.calm.quick is not quick:
-                loop.gradients_cleared(owner)
-                return outcome
-            if here is not None:
-                here.drop_marked()
-            quick.cleared()
-        except Exception as error:
-            INSTRUMENT.drop(loop, error)
+            outcome = original(owner, *args, **kwargs)
+            self._cleared(owner)
+        finally:
+            if heard and not recorder.on:
+                recorder.enter_stack()
         return outcome
 
     def step(self, optimizer: Optimizer) -> bool:
@@ -321,6 +319,18 @@ class Express:
             self._loop.forward_ended(module, args, _NOTHING, output)
         except Exception as error:
             INSTRUMENT.drop(self._loop, error)
+
+    def _cleared(self, owner: Optimizer | Module) -> None:
+        loop, quick, here = self._loop, self._quick, self._here
+        try:
+            if loop.calm.quick is not quick:
+                loop.gradients_cleared(owner)
+                return
+            if here is not None:
+                here.drop_marked()
+            quick.cleared()
+        except Exception as error:
+            INSTRUMENT.drop(loop, error)
 
     def _written(self, roots: Sequence[Tensor]) -> None:
         loop, quick, here = self._loop, self._quick, self._here

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -26,9 +26,12 @@ class Ambient:
     grad: bool
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
-    @contextmanager
-    def restored(self) -> Iterator[None]:
+    def restored(self) -> AbstractContextManager[object]:
         """Run the block in this state."""
+        return self._with_autocast() if self.autocast else torch.set_grad_enabled(self.grad)
+
+    @contextmanager
+    def _with_autocast(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(self.grad))
             for device, dtype in self.autocast:

@@ -10,7 +10,8 @@ from .findings import Birth
 from .ledger import Ledger
 from .naming import model_name
 from .parts import found_in
-from .tape import CallEntry, Made
+from .references import Made
+from .tape import CallEntry
 
 __all__ = ["arguments_of", "name_rows"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .tape import Made, Outside
+from .references import Made, Outside
 
 __all__ = ["eager", "thawed", "training"]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import Module, RNNBase
 
-from .parts import found_in
-from .tape import CallEntry, Entry, Outside
+from ..taps.structure import modules_of
+from .references import Outside, references_in
+from .tape import CallEntry, Entry
 
 __all__ = ["PER_SAMPLE", "Batch", "batch_of", "sample_at"]
 
@@ -68,13 +69,13 @@ def _of_call(call: CallEntry, entries: Sequence[Entry]) -> Batch:
 def _given(entries: Iterable[Entry]) -> Iterator[Tensor]:
     """Yield the tensors that were there before and are used outside of modules or given to them."""
     for entry in entries:
-        for _, found in found_in((entry.args, dict(entry.kwargs)), Outside):
+        for found in references_in(Outside, entry.args, entry.kwargs):
             yield found.tensor
 
 
 def _in_time(module: Module) -> bool:
     """Whether a model is a recurrent one whose first axis counts time."""
-    orders = [part.batch_first for part in module.modules() if isinstance(part, RNNBase)]
+    orders = [part.batch_first for part in modules_of(module) if isinstance(part, RNNBase)]
     return bool(orders) and not any(orders)
 
 

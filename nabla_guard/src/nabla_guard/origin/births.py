@@ -21,11 +21,11 @@ from ..loop.exact import fault_in
 from ..taps.hidden import CAN_HIDE, hidden_from_compiler
 from .batch import PER_SAMPLE, Batch, sample_at
 from .calls import Call, is_all_bad, tensors_of, unwritten
-from .findings import FROM_OUTSIDE, Birth, Source
+from .findings import Birth, Source
 from .ledger import Ledger, Origin
 from .measure import birth_index, index_in, mask_like, operands_at, range_of
 from .nested import leaves
-from .sites import Site, Sites
+from .sites import Site, Sites, Spot
 from .states import FINITE, INF, NAN, fresh_mask
 from .traits import can_overflow, is_meant, is_selection, name_of, traits_of, writes
 from .undo import UndoLog
@@ -42,12 +42,18 @@ class BirthMode(TorchDispatchMode):
         sites: says where the user's code is.
         ledger: states and descent of tensors.
         undo: keeps what is about to be overwritten.
+
+    Attributes:
+        births: all so far, in order.
+        batch: the batch of the step.
+        idle: nothing of the step runs now, and ops are let pass.
     """
 
     def __init__(self, sites: Sites, ledger: Ledger, undo: UndoLog) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.births: list[Birth] = []
         self.batch = Batch()
+        self.idle = True
         self._sites = sites
         self._ledger = ledger
         self._undo = undo
@@ -56,6 +62,10 @@ class BirthMode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Whether torch wraps each op in a call that hides it, which costs more than the op."""
         return not CAN_HIDE
+
+    def awake(self) -> _Awake:
+        """Look at the ops of the block."""
+        return _Awake(self)
 
     @hidden_from_compiler
     def __torch_dispatch__(
@@ -66,7 +76,7 @@ class BirthMode(TorchDispatchMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
-        if not isinstance(func, OpOverload):
+        if self.idle or not isinstance(func, OpOverload):
             return func(*args, **kwargs)
         serial = self._sites.note()
         traits = traits_of(func)
@@ -79,11 +89,11 @@ class BirthMode(TorchDispatchMode):
         if written or any(map(self._ledger.state, tensors_of(args, kwargs))):
             call = self._begin(func, args, kwargs, written, serial)
         outcome = func(*args, **kwargs)
-        outputs = list(leaves(outcome)) or written
+        outputs = [outcome] if isinstance(outcome, Tensor) else list(leaves(outcome)) or written
         if written:
             self._ledger.forget(written)
         for tensor in outputs:
-            if not any(tensor is given for given in written):
+            if not written or not any(tensor is given for given in written):
                 self._undo.made(tensor)
         bad = [tensor for tensor in outputs if self._ledger.state(tensor)]
         if call is not None or bad or self._ledger.is_fed:
@@ -108,32 +118,38 @@ class BirthMode(TorchDispatchMode):
         serial: int,
     ) -> Call:
         """Measure the inputs: of an op that works in place before it replaces them."""
-        site = self._sites.here(serial)
-        given = tensors_of(args, kwargs)
+        outs = traits_of(op).outs
+        read = {name: kwargs[name] for name in kwargs if name not in outs} if outs else kwargs
+        given = tensors_of(args, read)
         inputs = [tensor for tensor in given if not self._is_number(tensor)]
-        bad = [tensor for tensor in inputs if self._ledger.state(tensor)]
+        states = [*map(self._ledger.state, inputs)]
+        worst = max(states, default=FINITE)
         for tensor in written:
             self._undo.about_to_write(tensor)
-        return Call(
+        call = Call(
             op=op,
             name=name_of(op),
             args=args,
             kwargs=kwargs,
-            site=site,
+            spot=Spot(self._sites, serial),
             written=written,
-            inputs=[unwritten(tensor, written) for tensor in inputs],
-            has_bad=bool(bad),
+            inputs=[unwritten(tensor, written) for tensor in inputs] if written else inputs,
+            has_bad=worst > FINITE,
             with_number=len(inputs) < len(given),
-            worst=max((self._ledger.state(tensor) for tensor in bad), default=FINITE),
+            worst=worst,
             fed=self._ledger.fed_by(inputs),
-            parents=frozenset().union(*(self.descent(tensor, site) for tensor in bad)),
         )
+        if worst:
+            bad = (tensor for tensor, state in zip(inputs, states, strict=True) if state)
+            call.parents = frozenset().union(*(self.descent(tensor, call.spot) for tensor in bad))
+        return call
 
-    def descent(self, tensor: Tensor, site: Site | None = None) -> frozenset[int]:
+    def descent(self, tensor: Tensor, spot: Spot | None = None) -> frozenset[int]:
         """Return the births of a bad tensor; one that was there before becomes a birth itself."""
         known = self._ledger.births(tensor)
         if known is not None:
             return known
+        site = None if spot is None else spot.site
         origin = self._ledger.origin(tensor)
         tensor = tensor if origin.tensor is None else origin.tensor  # not only a view of it
         fault = fault_in(origin.name, tensor)
@@ -142,8 +158,8 @@ class BirthMode(TorchDispatchMode):
         phase: Phase = "parameter" if origin.source in ("parameter", "buffer") else "data"
         if site is not None and origin.source == "constant":
             phase = site.phase
-        where = replace(
-            site or Site(phase), phase=phase, node="", model=origin.model, line=origin.line
+        where = (site or Site(phase))._replace(
+            phase=phase, node="", model=origin.model, line=origin.line
         )
         births = self._add(where, origin.source, origin.name, tensor, fault)
         self.births[-1].mask_like = origin.source == "buffer" and not bool(
@@ -184,10 +200,12 @@ class BirthMode(TorchDispatchMode):
 
     def _follow_into_batch(self, call: Call, output: Tensor) -> None:
         """Note where in the batch a row lands, or the part of a data set that is picked."""
-        births = [self.births[n] for n in call.parents if self.births[n].source in FROM_OUTSIDE]
+        births = [self.births[n] for n in call.parents if self.births[n].phase == "data"]
         loose = [birth for birth in births if not birth.in_batch and not self._is_batch(birth)]
         if not loose or call.in_backward or call.site.module is not None:
             return
+        if traits_of(call.op).is_pointwise:
+            return  # such as a vector of weights, which is no row of what it is multiplied with
         fault = fault_in(call.name, output) if output.dim() else None
         if fault is not None and self.batch.size in (0, output.shape[0]):
             for birth in loose:
@@ -207,6 +225,7 @@ class BirthMode(TorchDispatchMode):
         return outcome
 
     def _is_number(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a single constant of the program."""
         return not tensor.dim() and self._ledger.origin(tensor).source == "constant"
 
     def _is_birth(self, call: Call, output: Tensor, state: int) -> bool:
@@ -214,8 +233,9 @@ class BirthMode(TorchDispatchMode):
             return False
         if state > call.worst:
             return True
-        if call.in_backward and not any(self._born_in_backward(n) for n in call.parents):
-            return True  # only a value that the forward pass had hidden was bad so far
+        if call.in_backward:
+            # else only a value that the forward pass had hidden was bad so far
+            return not any(map(self._born_in_backward, call.parents))
         if self._has_only_masks(call, output):
             return True
         if not call.has_bad or not traits_of(call.op).is_pointwise:
@@ -224,7 +244,7 @@ class BirthMode(TorchDispatchMode):
 
     def _has_only_masks(self, call: Call, output: Tensor) -> bool:
         """Whether a reduction gives an infinity because it was given nothing but masked values."""
-        if call.in_backward or not call.parents or is_meant(call.name, (), {}, has_nan=False):
+        if not call.parents or is_meant(call.name, (), {}, has_nan=False):
             return False
         smaller = all(output.numel() < found.numel() for found in call.inputs if found.dim())
         masks = [self.births[number] for number in call.parents]
@@ -308,3 +328,18 @@ class BirthMode(TorchDispatchMode):
         owners = {birth.number for birth in self.births if birth.serial == call.site.serial >= 0}
         known = [n for n in owners | call.parents if self.births[n].phase != "backward"]
         return min(known, default=-1)
+
+
+class _Awake:
+    """Lets a mode that is entered look at ops: cheaper than to enter it for each part of a step."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: BirthMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        self._mode.idle = False
+
+    def __exit__(self, *reason: object) -> None:
+        self._mode.idle = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch._ops import OpOverload
 
-from .sites import Site
+from .sites import Site, Spot
 from .states import bad_mask
 
 __all__ = ["Call", "is_all_bad", "tensors_of", "unwritten"]
@@ -36,7 +36,7 @@ def unwritten(tensor: Tensor, written: list[Tensor]) -> Tensor:
     return tensor.clone() if any(tensor is given for given in written) else tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)  # frozen would cost three times
 class Call:
     """One op with what was measured of its inputs."""
 
@@ -44,16 +44,21 @@ class Call:
     name: str
     args: Sequence[object]
     kwargs: Mapping[str, object]
-    site: Site
+    spot: Spot
     written: list[Tensor]
     inputs: list[Tensor]
     has_bad: bool
     with_number: bool
     worst: int
-    parents: frozenset[int]
     fed: frozenset[int]
+    parents: frozenset[int] = frozenset()
+
+    @property
+    def site(self) -> Site:
+        """Where it runs."""
+        return self.spot.site
 
     @property
     def in_backward(self) -> bool:
         """Whether a derivative is being computed by autograd."""
-        return bool(self.site.node)
+        return self.spot.node is not None

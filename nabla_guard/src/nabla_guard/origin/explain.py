@@ -204,7 +204,7 @@ def _place(birth: Birth) -> Place | None:
 
 
 def _sample(birth: Birth) -> int | None:
-    if birth.source in FROM_OUTSIDE and birth.index and (birth.in_batch or birth.sample is None):
+    if birth.in_batch or (birth.source in FROM_OUTSIDE and birth.index and birth.sample is None):
         return birth.index[0]
     return birth.sample
 

@@ -24,18 +24,22 @@ _MAX_EXPLANATIONS = 8
 class Explainer:
     """Explains the first bad step after a good one, a few times per run at most.
 
+    Attributes:
+        wanted: whether the person wants that; else no step is kept.
+
     Args:
         gradients: names of the parameters.
     """
 
     def __init__(self, gradients: GradientTable) -> None:
+        self.wanted = True
         self._gradients = gradients
         self._explained = 0
         self._busy: set[int] = set()
 
     def arm(self, session: Session) -> None:
         """Keep the steps from now on, if a rule is selected that needs an explanation."""
-        if any(session.selects(rule) for rule in RULES[:4]):
+        if self.wanted and any(session.selects(rule) for rule in RULES[:4]):
             from . import replay  # noqa: F401 - not in the step that is to be explained
 
             INSTRUMENT.keeper.start()

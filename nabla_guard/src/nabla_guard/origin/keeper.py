@@ -24,6 +24,7 @@ from .nested import leaves
 from .parts import is_pass
 from .region import Region
 from .root_state import RootState
+from .shorthand import draw_state
 from .tape import BackwardEntry, CallEntry, Tape
 
 __all__ = ["MAX_OVERFLOWS", "Keeper"]
@@ -95,7 +96,9 @@ class Keeper:
 
     def expire(self) -> None:
         """Calls of root modules have passed unseen: read their lists again at the next ones."""
-        for state in self.threads.kept.roots.values():
+        kept = self.threads.kept
+        kept.brief = False
+        for state in kept.roots.values():
             state.stale = True
 
     def _renew(self) -> None:
@@ -149,16 +152,13 @@ class Keeper:
     ) -> object:
         """Call a function that is noted as a whole, and nothing of what it calls."""
         kept = self.threads.kept
-        derivatives, generators = kept.transforms, generators_now()
+        derivatives, drawn = kept.transforms, draw_state()
         self.pause()
         try:
             outcome = function(*args, **kwargs)
+            differs = kept.transforms != derivatives
             try:
-                entry = kept.recorder.note(function, args, kwargs, outcome)
-                if entry is not None:
-                    entry.generators = generators
-                    entry.differentiates = kept.transforms != derivatives
-                    kept.count()
+                kept.recorder.take(function, args, kwargs, outcome, drawn, differs)
             except Exception as error:
                 self._give_up(error)
         finally:
@@ -185,9 +185,8 @@ class Keeper:
                 return
             if kept.region is not Region.LOSS:
                 kept.end_region(Region.LOSS)
-            since = min(kept.marks.values(), default=0) if state.has_buffers else 0
-            if state.has_buffers and not kept.tape.has_call_of(module, since):
-                state.keep_buffers()  # a later call is done again from what an earlier one leaves
+            if state.has_buffers:
+                state.keep_for_call(kept.tape, min(kept.marks.values(), default=0))
         except Exception as error:
             self._give_up(error)
 

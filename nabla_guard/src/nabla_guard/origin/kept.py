@@ -9,10 +9,12 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .ambient import Generators
+from .loaded import Deliveries
+from .op_note import OpNote
 from .recorder import StepRecorder
 from .region import Region
 from .root_state import RootState
-from .shorthand import BackwardNote, CallNote, Note
+from .shorthand import BackwardNote, CallNote
 from .tape import BackwardEntry, Tape
 
 __all__ = ["Entered", "Kept", "PerThread"]
@@ -28,10 +30,14 @@ Entered = tuple[Module, RootState, Generators | None, list[int], bool]
 states, the versions of its arguments and whether gradients are on."""
 
 
+Note = CallNote | BackwardNote | OpNote
+
+
 class Kept:
     """What is kept in one thread.
 
     Attributes:
+        brief: calls are noted as they are where that is enough: most steps end well.
         later: the newest events of the step, to be written on the tape when somebody looks at it.
         recorder: notes the user's own calls.
         roots: parameters and copies of buffers, by root module.
@@ -47,16 +53,19 @@ class Kept:
         overflows: steps that had too many calls to keep.
         entered: the call of a root module that runs.
         transforms: derivatives that ``torch.func`` has taken so far.
+        loaded: the latest batches of loaders that make them by many calls.
     """
 
     __slots__ = (
         "_noted",
         "_ops",
         "_tape",
+        "brief",
         "depth",
         "entered",
         "in_backward",
         "later",
+        "loaded",
         "marks",
         "only",
         "overflows",
@@ -72,6 +81,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._tape = Tape()
+        self.brief = False
         self.later: list[Note] = []
         self.recorder = StepRecorder(self)
         self.roots: dict[int, RootState] = {}
@@ -87,6 +97,7 @@ class Kept:
         self.overflows = 0
         self.transforms = 0
         self.entered: Entered | None = None
+        self.loaded = Deliveries()
         self._ops = self._noted = 0
 
     def take_over(self, before: Kept) -> None:
@@ -117,8 +128,8 @@ class Kept:
 
     @property
     def noted(self) -> int:
-        """How many entries since the last step are written out."""
-        return len(self._tape.entries)
+        """How much was noted since the last step."""
+        return len(self._tape.entries) + len(self.later)
 
     def has_call_of(self, module: Module) -> bool:
         """Whether a module was called since the last step."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -14,6 +13,8 @@ from .findings import Source
 from .states import FINITE, state_of
 
 __all__ = ["Ledger", "Origin"]
+
+_NONE: frozenset[int] = frozenset()
 
 
 class Origin(NamedTuple):
@@ -34,8 +35,7 @@ class Origin(NamedTuple):
     line: Line | None = None
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(NamedTuple):
     ref: weakref.ref[Tensor]
     version: int
     writes: int
@@ -56,8 +56,9 @@ class Ledger:
     def declare(self, tensor: Tensor, origin: Origin) -> None:
         """Say what a tensor is that was there before; views of it count as itself."""
         key = _storage(tensor)
-        if key is not None:
-            self._origins.setdefault(key, origin._replace(tensor=tensor))
+        if key is not None and key not in self._origins:
+            source, name, model, _, line = origin
+            self._origins[key] = Origin(source, name, model, tensor, line)
 
     def origin(self, tensor: Tensor) -> Origin:
         """Return what a tensor is that no op of the re-execution has made."""
@@ -73,7 +74,7 @@ class Ledger:
         if not (dtype.is_floating_point or dtype.is_complex):
             return FINITE
         state = state_of(tensor)
-        self._known[id(tensor)] = self._entry(tensor, state, frozenset())
+        self._known[id(tensor)] = self._entry(tensor, state, _NONE)
         return state
 
     def forget(self, written: Iterable[Tensor]) -> None:
@@ -102,9 +103,8 @@ class Ledger:
     def fed_by(self, tensors: Iterable[Tensor]) -> frozenset[int]:
         """Return the overflows that were swallowed on the way to these finite tensors."""
         if not self._fed:
-            return frozenset()
-        none: frozenset[int] = frozenset()
-        return none.union(*(self._fed.get(_storage(tensor) or 0, none) for tensor in tensors))
+            return _NONE
+        return _NONE.union(*(self._fed.get(_storage(tensor) or 0, _NONE) for tensor in tensors))
 
     def feed(self, tensors: Iterable[Tensor], births: frozenset[int]) -> None:
         """Note that tensors depend on overflows that were swallowed; on none if it is empty."""

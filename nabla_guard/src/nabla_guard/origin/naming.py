@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["bare", "model_name", "plain_path"]
+__all__ = ["bare", "model_name", "paths_of", "plain_path"]
 
 _COMPILED = "_orig_mod"
 
@@ -28,3 +28,17 @@ def model_name(root: Module) -> str:
 def plain_path(name: str) -> str:
     """Return the dotted name of a module or parameter as if nothing in it was compiled."""
     return ".".join(part for part in name.split(".") if part != _COMPILED)
+
+
+def paths_of(root: Module) -> list[tuple[str, Module]]:
+    """Return what ``root.named_modules()`` yields, without a generator for each module."""
+    found: dict[int, tuple[str, Module]] = {}
+    waiting: list[tuple[str, Module | None]] = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if module is not None and id(module) not in found:
+            found[id(module)] = path, module
+            if parts := module._modules:
+                above = f"{path}." if path else ""
+                waiting += [(above + name, part) for name, part in parts.items()][::-1]
+    return [*found.values()]

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import FunctionType
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 
 from nabla_core.issue import Phase
 
+from ..taps.structure import modules_of, parameters_in
 from .naming import model_name
+from .references import Outside, made_in, references_in
 from .sites import Site
-from .tape import BackwardEntry, CallEntry, Entry, OpEntry, made_in
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry
 
 __all__ = [
     "differentiates",
     "found_in",
     "hooks_in",
     "is_pass",
+    "leaves_outside",
     "module_of",
     "outputs_of",
     "phases_of",
@@ -28,19 +32,27 @@ __all__ = [
     "shows_loss",
     "site_of",
     "updating",
+    "uses_of",
 ]
 
 FoundT = TypeVar("FoundT")
+Uses = Mapping[int, Set[int]]
+"""The entries that each entry refers to, by number."""
 
 
-def relevant(entries: Sequence[Entry], since: int) -> list[Entry]:
+def uses_of(entries: Iterable[Entry]) -> Uses:
+    """Return which entries each of these refers to."""
+    return {e.number: made_in(e.args, e.kwargs, _roots(e)) for e in entries}
+
+
+def relevant(entries: Sequence[Entry], since: int, uses: Uses) -> list[Entry]:
     """Return the entries of the present step and those before it that it still depends on.
 
     Args:
         entries: what is kept, which may reach back further where several optimizers step.
         since: number of the tape at which the optimizer last stepped.
+        uses: see :func:`uses_of`.
     """
-    uses = {e.number: set(made_in((e.args, e.kwargs, _roots(e)))) for e in entries}
     needed: set[int] = set()
     old: set[int] = set()
     for entry in reversed(entries):
@@ -62,7 +74,7 @@ def is_pass(entry: Entry) -> bool:
     return isinstance(entry, BackwardEntry) or differentiates(entry)
 
 
-def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
+def phases_of(entries: Sequence[Entry], uses: Uses) -> dict[int, Phase]:
     """Return the phase of each entry that is no call of a model.
 
     What comes before the first call of a model is data, also where a step has several passes, and
@@ -79,7 +91,7 @@ def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
         elif is_model(entry) and following == "loss":
             following = _before_a_model(entries, entry)
         phases[entry.number] = following
-    fed, feeding = _fed_by_a_model(entries), _feeding_a_model(entries)
+    fed, feeding = _fed_by_a_model(entries, uses), _feeding_a_model(entries, uses)
     for number, phase in phases.items():
         if phase == "loss" and (first is None or number in feeding):
             phases[number] = "forward" if first is None or number in fed else "data"
@@ -88,36 +100,36 @@ def phases_of(entries: Sequence[Entry]) -> dict[int, Phase]:
     return phases
 
 
-def updating(entries: Sequence[Entry]) -> set[int]:
+def updating(entries: Sequence[Entry], uses: Uses) -> set[int]:
     """Return the entries that made what the last one takes derivatives by: an update by hand."""
     last = entries[-1]
     if not isinstance(last, OpEntry) or last.function is not torch.autograd.grad:
         return set()  # what a transform differentiates by is one of many arguments
-    found = set(made_in((last.args[1:], dict(last.kwargs).get("inputs"))))
+    found = made_in(last.args[1:], last.kwargs.get("inputs"))
     for entry in reversed(entries):
         if entry.number in found:
             if is_pass(entry) or isinstance(entry, CallEntry):
                 found.discard(entry.number)
             else:
-                found |= set(made_in((entry.args, dict(entry.kwargs))))
+                found |= uses[entry.number]
     return found
 
 
-def _fed_by_a_model(entries: Sequence[Entry]) -> set[int]:
+def _fed_by_a_model(entries: Sequence[Entry], uses: Uses) -> set[int]:
     """The entries that descend from the output of a model."""
     found: set[int] = set()
     for entry in entries:
-        if is_model(entry) or not found.isdisjoint(made_in((entry.args, dict(entry.kwargs)))):
+        if is_model(entry) or not found.isdisjoint(uses[entry.number]):
             found.add(entry.number)
     return found
 
 
-def _feeding_a_model(entries: Sequence[Entry]) -> set[int]:
+def _feeding_a_model(entries: Sequence[Entry], uses: Uses) -> set[int]:
     """The entries from which the arguments of a model descend."""
     found: set[int] = set()
     for entry in reversed(entries):
         if is_model(entry) or entry.number in found:
-            found |= set(made_in((entry.args, dict(entry.kwargs))))
+            found |= uses[entry.number]
     return found
 
 
@@ -188,11 +200,29 @@ def hooks_in(entries: Iterable[Entry]) -> Iterator[Callable[..., object]]:
 
 def found_in(value: object, kind: type[FoundT], name: str = "") -> Iterator[tuple[str, FoundT]]:
     """Yield the references of one kind in frozen arguments, with the path to each."""
-    if isinstance(value, kind):
+    if type(value) is kind:
         yield name, value
-    elif isinstance(value, (tuple, list)):
+    elif type(value) is tuple or type(value) is list:
         for index, item in enumerate(value):
             yield from found_in(item, kind, f"{name}[{index}]")
-    elif isinstance(value, Mapping):
+    elif type(value) is dict:
         for key, item in value.items():
             yield from found_in(item, kind, f"{name}[{key!r}]" if name else str(key))
+
+
+def leaves_outside(
+    roots: Iterable[Module], entries: Iterable[Entry], named: Iterable[tuple[str, Tensor]]
+) -> list[Tensor]:
+    """Return every tensor that was there before and whose gradient the entries may write.
+
+    Args:
+        roots: the modules that are called.
+        entries: what is executed.
+        named: the parameters of the optimizer.
+    """
+    found = [parameter for root in roots for parameter in parameters_in(modules_of(root))]
+    found += [tensor for _, tensor in named]
+    for entry in entries:
+        found += [known.tensor for known in references_in(Outside, entry.args, entry.kwargs)]
+    unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
+    return list(unique.values())

@@ -22,6 +22,8 @@ from torch import Generator, Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from ..taps.structure import modules_of
+
 __all__ = ["ReadOnce", "functions_of", "reach_kept"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -41,13 +43,17 @@ class ReadOnce(Exception):
 def functions_of(roots: Iterable[Module]) -> Iterator[object]:
     """Yield the functions of the user's own classes of modules, and the hooks of all modules."""
     classes: set[type] = set()
-    for module in (module for root in roots for module in root.modules()):
-        classes.update(base for base in type(module).__mro__ if _is_the_users(base))
+    for module in (module for root in roots for module in modules_of(root)):
+        classes.add(type(module))
+        attributes = vars(module)
         for name in _HOOKS:
-            yield from getattr(module, name).values()
-        yield vars(module).get("forward")
-    for found in classes:
-        yield from vars(found).values()
+            if hooks := attributes.get(name):
+                yield from hooks.values()
+        if "forward" in attributes:
+            yield attributes["forward"]
+    for base in {base for found in classes for base in found.__mro__}:
+        if _is_the_users(base):
+            yield from vars(base).values()
 
 
 @contextmanager
@@ -65,7 +71,7 @@ def reach_kept(functions: Iterable[object], roots: Iterable[Module] = ()) -> Ite
     try:
         for function in functions:
             reach.add(function)
-        for module in (module for root in roots for module in root.modules()):
+        for module in (module for root in roots for module in modules_of(root)):
             reach.add_module(module)
         yield
     finally:

@@ -17,15 +17,17 @@ from torch.utils._device import DeviceContext
 
 from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_line
-from .ambient import ambient_now, generators_now
+from .ambient import Generators, ambient_now
+from .op_note import VIEWS, op_note
 from .region import Region
+from .shorthand import as_generators, draw_state
 from .tape import OpEntry
 from .writes import assigned_attribute, is_in_place, note_writes
 
 if TYPE_CHECKING:
     from .kept import Kept
 
-__all__ = ["VIEWS", "StepRecorder"]
+__all__ = ["StepRecorder"]
 
 _length = torch._C._len_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
@@ -66,22 +68,8 @@ _DRAWS = frozenset(
         "uniform_",
     }
 )
-VIEWS = frozenset(
-    {
-        "__get__",
-        "__getitem__",
-        "detach",
-        "flatten",
-        "narrow",
-        "reshape",
-        "select",
-        "squeeze",
-        "t",
-        "transpose",
-        "unsqueeze",
-        "view",
-    }
-)
+_ABLE: dict[str, bool] = {}  # whether a function of this name changes nothing but its result
+_MAX_NOTES = 64
 _FRESH = frozenset({"rand_like", "randn_like", "randint_like", "empty_like"})
 
 
@@ -140,10 +128,10 @@ class StepRecorder(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if torch.compiler.is_compiling() or not self.on or _transforms() is not None:
+        if not self.on or torch.compiler.is_compiling() or _transforms() is not None:
             return func(*args, **(kwargs or {}))
         draws = getattr(func, "__name__", "") in _DRAWS
-        before = generators_now() if draws else None
+        before = draw_state() if draws else None
         self.handling += 1
         try:
             outcome = func(*args, **kwargs) if kwargs else func(*args)
@@ -151,10 +139,7 @@ class StepRecorder(TorchFunctionMode):
             self.handling -= 1
         if self.on:
             try:
-                entry = self.note(func, args, kwargs or {}, outcome)
-                if entry is not None:
-                    entry.generators = before
-                    self._kept.count()
+                self.take(func, args, kwargs or {}, outcome, before)
             except Exception as error:
                 self._kept.tape.problem(f"{type(error).__name__} while noting a call: {error}")
         if self.after is not None:
@@ -171,7 +156,51 @@ class StepRecorder(TorchFunctionMode):
         finally:
             self.handling -= 1
 
-    def note(
+    def take(
+        self,
+        func: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        outcome: object,
+        drawn: Tensor | Generators | None = None,
+        differentiates: bool = False,
+    ) -> None:
+        """Note and count a call that has returned; as it is, where that is enough.
+
+        Args:
+            func: the function.
+            args: what it was given.
+            kwargs: the same by name.
+            outcome: what it returned.
+            drawn: the random states before the call; ``None`` when it does not draw.
+            differentiates: derivatives were taken inside.
+        """
+        kept = self._kept
+        if kept.brief and type(outcome) is Tensor and self._may_be_brief(func, args):
+            note = op_note(func, args, kwargs, outcome, drawn=drawn, differentiates=differentiates)
+            if note is not None:
+                kept.later.append(note)
+                kept.count()
+                return
+        entry = self._note(func, args, kwargs, outcome)
+        if entry is not None:
+            entry.generators = as_generators(drawn)
+            entry.differentiates = differentiates
+            kept.count()
+
+    def _may_be_brief(self, func: Callable[..., object], args: tuple[object, ...]) -> bool:
+        """Whether a call may be noted as it is, as far as its name and its past show."""
+        kept = self._kept
+        name = getattr(func, "__name__", "")
+        able = _ABLE.get(name)
+        if able is None:
+            able = name not in _NEVER and name not in _FRESH and not is_in_place(name)
+            _ABLE[name] = able
+        if not able or len(kept.later) >= _MAX_NOTES:
+            return False
+        return kept.region is not Region.PREPARATION or not self._looks_back(args)
+
+    def _note(
         self,
         func: Callable[..., object],
         args: tuple[object, ...],
@@ -211,11 +240,12 @@ class StepRecorder(TorchFunctionMode):
 
     def _looks_back(self, args: tuple[object, ...]) -> bool:
         """Whether a call uses an autograd graph that the tape does not know."""
-        knows = self._kept.tape.knows
-        return any(
-            isinstance(value, Tensor) and value.grad_fn is not None and not knows(value)
-            for value in args
-        )
+        for value in args:
+            if not isinstance(value, Tensor) or value.grad_fn is None:
+                continue  # the tape, which is asked next, writes out what was noted in brief
+            if not self._kept.tape.knows(value):
+                return True
+        return False
 
     def _writes(self, name: str, func: Callable[..., object], args: tuple[object, ...]) -> bool:
         """Whether a call without outcome changes a tensor in a way that must be done again."""

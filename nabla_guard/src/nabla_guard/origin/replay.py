@@ -8,30 +8,33 @@ there before is undone at the end.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.nn import Module
 
-from ..loop.exact import tensors_in
+from nabla_core.issue import Phase
+
 from ..taps.place import Line
 from .ambient import all_generators_kept
-from .arguments import arguments_of, name_rows
+from .arguments import name_rows
 from .as_it_ran import eager, thawed, training
 from .batch import batch_of
 from .births import BirthMode
-from .findings import Findings, Source
+from .declared import Declarations
+from .findings import Findings
 from .kept import Kept
 from .ledger import Ledger, Origin
-from .naming import bare, model_name, plain_path
+from .loaded import Loaded, replaced_by
+from .naming import bare
 from .nested import leaves
 from .parts import (
     differentiates,
-    found_in,
     hooks_in,
     is_pass,
+    leaves_outside,
     module_of,
     outputs_of,
     phases_of,
@@ -39,11 +42,14 @@ from .parts import (
     shows_loss,
     site_of,
     updating,
+    uses_of,
 )
 from .reach import ReadOnce, functions_of, reach_kept
-from .sites import Sites
+from .references import Outside
+from .root_state import buffer_of
+from .sites import Site, Sites
 from .states import FINITE
-from .tape import BackwardEntry, CallEntry, Entry, OpEntry, Outside
+from .tape import BackwardEntry, CallEntry, Entry, OpEntry
 from .undo import (
     UndoLog,
     attributes_kept,
@@ -102,8 +108,11 @@ class _Replay:
         derived: bool,
     ) -> None:
         self._kept = kept
-        self._entries = relevant(kept.tape.entries, since)
-        self._problems = list(kept.tape.problems)
+        tape = kept.tape
+        self._tape = tape
+        self._uses = uses_of(tape.entries)
+        self._entries = relevant(tape.entries, since, self._uses)
+        self._problems = list(tape.problems)
         self._sites = Sites(_Replay._do.__code__)
         self._ledger = Ledger()
         self._undo = UndoLog()
@@ -111,6 +120,7 @@ class _Replay:
         self._made: dict[int, list[Tensor]] = {}
         self._written: dict[int, Line] = {}
         self._parameters = list(parameters)
+        self._again: Mapping[int, Tensor] = {}  # batches that were made again
         self._derived = derived  # those of the last entry count, not what is in gradients
         self._has_late_hooks = False
         self._loss_births: frozenset[int] | None = None
@@ -138,20 +148,25 @@ class _Replay:
         """Undo at the end of the block whatever the re-execution changes."""
         roots = list({id(m): m for m in map(module_of, self._entries) if m is not None}.values())
         kept = [entry for root in roots for entry in self._buffers(root)]
-        with ExitStack() as stack:
-            stack.enter_context(self._quiet())
-            stack.enter_context(muted())
-            stack.enter_context(all_generators_kept())
-            stack.enter_context(attributes_kept(roots))
-            stack.enter_context(reach_kept([*functions_of(roots), *hooks_in(self._entries)], roots))
-            stack.enter_context(buffers_swapped(kept))
-            leaves_outside = self._leaves(roots)
-            self._has_late_hooks = any(map(is_hooked_late, leaves_outside))
-            stack.enter_context(gradients_kept(leaves_outside))
-            stack.callback(self._undo.restore)
-            stack.enter_context(eager())
-            stack.enter_context(self._sites.followed())
-            self._declare_all(roots)
+        functions = [*functions_of(roots), *hooks_in(self._entries)]
+        outside = leaves_outside(roots, self._entries, self._parameters)
+        self._has_late_hooks = any(map(is_hooked_late, outside))
+        with (
+            self._quiet(),
+            muted(),
+            all_generators_kept(),
+            attributes_kept(roots),
+            reach_kept(functions, roots),
+            buffers_swapped(kept),
+            gradients_kept(outside),
+            self._undo,
+            eager(),
+            self._sites.followed(),
+        ):
+            declare = Declarations(self._ledger, self._line_of)
+            declare.models(map(bare, roots))
+            declare.parameters(self._parameters)
+            declare.arguments(self._entries)
             yield
 
     @contextmanager
@@ -168,65 +183,58 @@ class _Replay:
         state = self._kept.roots.get(id(root))
         kept = [] if state is None else state.kept_buffers()
         for owner, name, copy in kept:
-            own = owner._buffers.get(name)
-            line = None if own is None else self._kept.tape.written_at(own)
+            own = buffer_of(owner, name)
+            line = None if own is None else self._tape.written_at(own)
             if line is not None:
                 self._written[id(copy)] = line
         return kept
 
-    def _leaves(self, roots: Sequence[Module]) -> list[Tensor]:
-        """Every tensor outside whose gradient the re-execution may write."""
-        found: list[Tensor] = [parameter for root in roots for parameter in root.parameters()]
-        found += [tensor for _, tensor in self._parameters]
-        for entry in self._entries:
-            found += [o.tensor for _, o in found_in((entry.args, dict(entry.kwargs)), Outside)]
-        unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
-        return list(unique.values())
-
-    def _declare_all(self, roots: Sequence[Module]) -> None:
-        for root in map(bare, roots):
-            model = model_name(root)
-            for name, parameter in root.named_parameters():
-                self._declare(parameter, Origin("parameter", plain_path(name), model))
-            for name, buffer in root.named_buffers():
-                self._declare(buffer, Origin("buffer", plain_path(name), model))
-        for name, tensor in self._parameters:
-            self._declare(tensor, Origin("parameter", name))
-        for entry in self._entries:
-            if isinstance(entry, CallEntry):
-                self._declare_arguments(entry)
-
-    def _declare_arguments(self, entry: CallEntry) -> None:
-        model = model_name(entry.module)
-        source: Source = "input" if entry.has_parameters else "outside"
-        for argument, value in arguments_of(entry):
-            for name, outside in found_in(value, Outside, argument):
-                self._declare(outside.tensor, Origin(source, name, model))
-            for name, tensor in tensors_in(value, argument):  # inside of objects
-                self._declare(tensor, Origin(source, name, model))
-
-    def _declare(self, tensor: Tensor, origin: Origin) -> None:
-        line = self._written.get(id(tensor)) or self._kept.tape.written_at(tensor)
-        self._ledger.declare(tensor, origin._replace(line=line))
+    def _line_of(self, tensor: Tensor) -> Line | None:
+        """Where the user's code last wrote to a tensor, if that may have made it bad."""
+        return self._written.get(id(tensor)) or self._tape.written_at(tensor)
 
     # ------------------------------------------------------------------ doing it again
     def run(self) -> None:
         """Execute all entries; a problem ends it."""
         last = self._last_pass()
-        phases = phases_of(self._entries)
+        phases = phases_of(self._entries, self._uses)
         if self._derived:
-            phases |= dict.fromkeys(updating(self._entries), "parameter")
+            phases |= dict.fromkeys(updating(self._entries, self._uses), "parameter")
         self._mode.batch = batch_of(self._entries)
+        with self._mode:
+            for loaded in self._kept.loaded:
+                self._load(loaded)
+            decided = self._execute(phases, last)
+        if not decided:
+            self._judge_gradients()
+            if self._gradient_births is None:
+                self._say_what_was_left_out()
+
+    def _load(self, loaded: Loaded) -> None:
+        """Make a bad batch again; where that fails, it is named and its maker is not."""
+        batch = loaded.tensors()
+        if not any(map(self._ledger.state, batch)):
+            return
+        self._sites.enter(Site("data", loaded.place, call=loaded.place))
+        try:
+            with reach_kept(loaded.functions), self._mode.awake():
+                again = loaded.again()
+            self._again = {**self._again, **replaced_by(batch, again)}
+        except Exception:
+            return
+
+    def _execute(self, phases: Mapping[int, Phase], last: int) -> bool:
+        """Execute entry after entry; return whether a loss or a pass before the last is bad."""
         for entry in self._entries:
             root = module_of(entry)
             inner = None if root is None else bare(root)
             self._sites.enter(site_of(entry, phases[entry.number]), inner)
             if not last and differentiates(entry) and self._judge_roots(outputs_of(entry)):
-                return
+                return True
             if isinstance(entry, BackwardEntry) and self._judge_roots(self._roots(entry)):
-                return  # no derivative of a bad loss decides anything
+                return True  # no derivative of a bad loss decides anything
             try:
-                with entry.ambient.restored(), self._mode:
+                with entry.ambient.restored(), self._mode.awake():
                     self._do(entry)
             except Missing:
                 if isinstance(entry, BackwardEntry) or (self._derived and differentiates(entry)):
@@ -235,10 +243,8 @@ class _Replay:
             if isinstance(entry, BackwardEntry) and entry.number != last:
                 self._judge_gradients()
                 if self._gradient_births is not None:
-                    return
-        self._judge_gradients()
-        if self._gradient_births is None:
-            self._say_what_was_left_out()
+                    return True
+        return False
 
     def _last_pass(self) -> int:
         """Return the number of the last pass that writes gradients; 0 where none counts."""
@@ -323,6 +329,9 @@ class _Replay:
         return thawed(value, self._made, self._outside, Missing)
 
     def _outside(self, value: Outside) -> Tensor:
+        tensor = self._again.get(id(value.tensor))
+        if tensor is not None:
+            return tensor
         tensor = value.tensor
         if value.version >= 0 and tensor._version != value.version and not tensor.requires_grad:
             self.problem("a tensor that the step had used was changed in place")

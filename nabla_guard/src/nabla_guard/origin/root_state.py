@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from operator import attrgetter, call
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,13 +12,24 @@ from torch.nn import Module
 
 from ..taps.structure import modules_of, parameters_in
 
-__all__ = ["RootState"]
+if TYPE_CHECKING:
+    from .tape import Tape
+
+__all__ = ["RootState", "buffer_of"]
 
 _SMALL_BYTES = 1 << 20
 _FIRST_CALLS = 3  # buffers may be made by the first ones
 _LOOK_AGAIN_CALLS = 64
 _version = attrgetter("_version")
 _LOSSES = torch.nn.modules.loss.__name__
+
+
+def buffer_of(module: Module, name: str) -> Tensor | None:
+    """Return a buffer that a module holds itself, if it is set; also of a scripted module."""
+    try:
+        return module._buffers[name]
+    except KeyError:
+        return None
 
 
 class RootState:
@@ -90,11 +102,43 @@ class RootState:
             found = (reference() for reference in self._parameters)
             return sum(parameter._version for parameter in found if parameter is not None)
 
+    def keep_for_call(self, tape: Tape, since: int) -> None:
+        """Copy the buffers if the next call is the first of its step: later ones are done again
+        from what an earlier one leaves.
+
+        Calls without gradients, such as those of a validation, are forgotten once a buffer was
+        written by hand after them: what they leave is not what the next call starts from.
+
+        Args:
+            tape: the step.
+            since: number of the tape at which it began.
+        """
+        root = self.root()
+        calls = [call for call in tape.calls_since(since) if call.module is root]
+        if calls and self._is_written(tape, calls[-1].number):
+            if any(call.ambient.grad for call in calls):
+                tape.problem("a buffer was written between two calls of the model")
+                return
+            gone = {call.number for call in calls}
+            tape.keep_only(lambda entry: entry.number not in gone)
+            calls.clear()
+        if not calls:
+            self.keep_buffers()
+
+    def _is_written(self, tape: Tape, number: int) -> bool:
+        """Whether a buffer was written by hand after the entry with this number."""
+        if not tape.has_writes:
+            return False
+        owners = ((reference(), name) for reference, name in self._owners)
+        buffers = (buffer_of(owner, name) for owner, name in owners if owner is not None)
+        writes = [tape.written(buffer) for buffer in buffers if buffer is not None]
+        return any(write is not None and write.number >= number for write in writes)
+
     def keep_buffers(self) -> None:
         """Copy the buffers that changed since the last time."""
         for index, (reference, name) in enumerate(self._owners):
             owner = reference()
-            buffer = None if owner is None else owner._buffers.get(name)
+            buffer = None if owner is None else buffer_of(owner, name)
             if buffer is None or buffer.is_inference():
                 continue
             version, known = buffer._version, self._versions[index]
@@ -126,7 +170,7 @@ class RootState:
             return
         self.stale = False
         modules = modules_of(root)
-        names = [(module, name) for module in modules for name in module._buffers]
+        names = [(module, name) for module in modules for name, _ in module._buffers.items()]
         if [(id(module), name) for module, name in names] != [
             (id(reference()), name) for reference, name in self._owners
         ]:

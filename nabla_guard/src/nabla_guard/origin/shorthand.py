@@ -18,10 +18,20 @@ from torch.nn import Module
 
 from ..taps.place import Line, is_of_user, user_line
 from .ambient import Ambient, Generators, generators_now
+from .references import Outside
 from .root_state import RootState
-from .tape import BackwardEntry, CallEntry, Outside, Tape
+from .tape import BackwardEntry, CallEntry, Tape
 
-__all__ = ["BackwardNote", "CallNote", "Note", "Spot", "draw_state", "spot_above"]
+__all__ = [
+    "BackwardNote",
+    "CallNote",
+    "Spot",
+    "as_generators",
+    "as_given",
+    "draw_state",
+    "line_of",
+    "spot_above",
+]
 
 Spot = tuple[CodeType, int] | Line | None
 """A line of the user's code: where its number was not looked up yet, the code and the position."""
@@ -65,15 +75,14 @@ class CallNote(NamedTuple):
     def write(self, tape: Tape) -> None:
         """Make the entry that would have been made at once."""
         first = self.args[0] if self.args else None
-        drawn = self.drawn
         entry = CallEntry(
-            place=_line(self.spot),
+            place=line_of(self.spot),
             ambient=self.ambient,
-            args=tuple(map(_as_given, map(tape.freeze, self.args), self.versions)),
+            args=tuple(map(as_given, map(tape.freeze, self.args), self.versions)),
             module=self.module,
             has_parameters=self.state.has_parameters,
             training=self.training,
-            generators=Generators(drawn) if isinstance(drawn, Tensor) else drawn,
+            generators=as_generators(self.drawn),
             version=self.version,
             shape=() if first is None else first.shape,
         )
@@ -100,16 +109,13 @@ class BackwardNote(NamedTuple):
     def write(self, tape: Tape) -> None:
         """Make the entry that would have been made at once."""
         entry = BackwardEntry(
-            place=_line(self.spot),
+            place=line_of(self.spot),
             ambient=self.ambient,
             args=tape.freeze_all(self.args),
             kwargs={name: tape.freeze(value) for name, value in self.kwargs.items()},
             roots=tape.freeze_all(self.roots),
         )
         tape.append(entry, None)
-
-
-Note = CallNote | BackwardNote
 
 
 def spot_above(depth: int) -> Spot:
@@ -131,7 +137,7 @@ def spot_above(depth: int) -> Spot:
     return user_line()
 
 
-def _line(spot: Spot) -> Line | None:
+def line_of(spot: Spot) -> Line | None:
     """Look up the number of a line."""
     if spot is None or isinstance(spot, Line):
         return spot
@@ -142,7 +148,12 @@ def _line(spot: Spot) -> Line | None:
     return Line(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _as_given(frozen: object, version: int) -> object:
+def as_generators(drawn: Tensor | Generators | None) -> Generators | None:
+    """Return what :data:`draw_state` returned as the states of all generators."""
+    return Generators(drawn) if isinstance(drawn, Tensor) else drawn
+
+
+def as_given(frozen: object, version: int) -> object:
     """Take an argument back to its version when it was given."""
     if isinstance(frozen, Outside) and frozen.version != version:
         return Outside(frozen.tensor, version, frozen.cut)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -19,17 +20,17 @@ from torch.nn.modules.module import (
 from nabla_core.issue import Phase
 
 from ..taps.place import Line, user_line
-from .naming import plain_path
+from .naming import paths_of, plain_path
 
-__all__ = ["Site", "Sites"]
+__all__ = ["Site", "Sites", "Spot"]
 
 _CHECKPOINT = "checkpoint.py"
 _ENGINE = "_engine_run_backward"
 _CALL = Module._call_impl.__code__
+_sequence_number = torch._C._autograd._get_sequence_nr  # that the next node of this thread gets
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """Where an op ran.
 
     Attributes:
@@ -53,6 +54,33 @@ class Site:
     in_hook: bool = False
 
 
+class Spot:
+    """Where one op runs, looked up only when somebody asks.
+
+    Attributes:
+        node: the autograd node that runs; ``None`` in a forward pass.
+
+    Args:
+        sites: follow the re-execution.
+        serial: what :meth:`Sites.note` returned for the op.
+    """
+
+    __slots__ = ("_serial", "_site", "_sites", "node")
+
+    def __init__(self, sites: Sites, serial: int) -> None:
+        self.node = sites.node()
+        self._sites = sites
+        self._serial = serial
+        self._site: Site | None = None
+
+    @property
+    def site(self) -> Site:
+        """The place, to be asked for before the op returns."""
+        if self._site is None:
+            self._site = self._sites.at(self.node, self._serial)
+        return self._site
+
+
 class Sites:
     """Follows a re-execution; the replay says what it is about to do.
 
@@ -74,7 +102,7 @@ class Sites:
         self._base = site
         self._stack.clear()
         if root is not None:
-            for name, module in root.named_modules():
+            for name, module in paths_of(root):
                 path = plain_path(name)
                 self._paths[id(module)] = (site.model, path)  # a backward pass may call it again
 
@@ -95,8 +123,22 @@ class Sites:
         Args:
             serial: what :meth:`note` returned for it.
         """
+        return self.at(self.node(), serial)
+
+    def node(self) -> torch.autograd.graph.Node | None:
+        """Return the autograd node that runs, ``None`` in a forward pass, also in one that is
+        computed again."""
         node = torch._C._current_autograd_node()
-        if node is not None and node is not self._outer and not _recomputing():
+        return None if node is None or node is self._outer or _recomputing() else node
+
+    def at(self, node: torch.autograd.graph.Node | None, serial: int) -> Site:
+        """Return where an op is that runs in a node, or in a forward pass.
+
+        Args:
+            node: what :meth:`node` returned for it.
+            serial: what :meth:`note` returned for it.
+        """
+        if node is not None:
             return self._in_backward(node)
         base = self._base
         self._settle()
@@ -121,8 +163,7 @@ class Sites:
         serial = node._sequence_nr()
         owner = self._owners.get(serial, Site("backward", self._base.line))
         line = _line_in_node()
-        return replace(
-            owner,
+        return owner._replace(
             phase="backward",
             line=line or owner.line,
             node=node.name(),
@@ -172,11 +213,6 @@ def _running() -> set[int]:
             found.add(id(frame.f_locals.get("self")))
         frame = frame.f_back
     return found
-
-
-def _sequence_number() -> int:
-    """The number that the next autograd node of this thread will get."""
-    return int(torch._C._autograd._get_sequence_nr())
 
 
 def _is_users(node: torch.autograd.graph.Node) -> bool:

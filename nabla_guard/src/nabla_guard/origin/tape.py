@@ -7,7 +7,7 @@ holds the batch and the targets, but neither activations nor an autograd graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,44 +18,19 @@ from torch.nn import Module
 from ..taps.place import Line
 from .ambient import Ambient, Generators
 from .nested import leaves
+from .references import Made, Outside, made_in
 
 __all__ = [
     "BackwardEntry",
     "CallEntry",
     "Entry",
-    "Made",
     "OpEntry",
-    "Outside",
     "Tape",
     "Write",
-    "made_in",
 ]
 
 _DEPTH = 5
 _ATOMS = frozenset({int, float, bool, str, type(None)})
-
-
-@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
-class Made:
-    """A tensor that an earlier entry made."""
-
-    entry: int
-    index: int
-
-
-@dataclass(slots=True, eq=False)  # made in every step: frozen would cost three times
-class Outside:
-    """A tensor that nothing on the tape made: a batch, a target, a parameter.
-
-    Attributes:
-        tensor: the tensor itself.
-        version: its version counter when it was used; -1 where it has none.
-        cut: it belongs to an autograd graph that the tape does not know.
-    """
-
-    tensor: Tensor
-    version: int
-    cut: bool
 
 
 class Write(NamedTuple):
@@ -217,10 +192,18 @@ class Tape:
         known = self._made.get(id(tensor))
         return known is not None and known[0]() is tensor
 
-    def has_call_of(self, module: Module, since: int = 0) -> bool:
-        """Whether an entry after the one with the number ``since`` called this module."""
-        calls = (e for e in self.entries if e.number > since and isinstance(e, CallEntry))
-        return any(call.module is module for call in calls)
+    @property
+    def has_writes(self) -> bool:
+        """Whether any change of memory that was there before is known."""
+        return bool(self._writes)
+
+    def calls_since(self, number: int) -> list[CallEntry]:
+        """Return the calls of root modules after the entry with this number."""
+        return [e for e in self.entries if e.number > number and isinstance(e, CallEntry)]
+
+    def has_call_of(self, module: Module) -> bool:
+        """Whether an entry called this module."""
+        return any(call.module is module for call in self.calls_since(0))
 
     def problem(self, text: str) -> None:
         """Note why the step cannot be executed again in full."""
@@ -312,20 +295,8 @@ class Tape:
         }
         for entry in reversed(self.entries):
             if entry.number in needed:
-                needed |= set(made_in((entry.args, *entry.kwargs.values())))
+                needed |= made_in(entry.args, entry.kwargs)
         return needed
-
-
-def made_in(value: object) -> Iterator[int]:
-    """Yield the entries that frozen arguments refer to."""
-    if isinstance(value, Made):
-        yield value.entry
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from made_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from made_in(item)
 
 
 def _outside(tensor: Tensor) -> Outside:

@@ -131,6 +131,7 @@ class OpTraits(NamedTuple):
         is_lift: it hands a tensor made of Python numbers (``torch.tensor``) to the program.
         is_pointwise: each value of the outcome is made of those at the same position.
         written: position and name of each argument that it changes in place.
+        outs: names of those that it only writes to, whatever they held before.
     """
 
     name: str
@@ -138,6 +139,7 @@ class OpTraits(NamedTuple):
     is_lift: bool
     is_pointwise: bool
     written: tuple[tuple[int, str], ...]
+    outs: frozenset[str]
 
 
 _LIFTS = ("aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy")
@@ -160,6 +162,7 @@ def traits_of(op: OpOverload) -> OpTraits:
             for position, argument in arguments
             if argument.alias_info is not None and argument.alias_info.is_write
         ),
+        outs=frozenset(a.name for a in schema.arguments if a.is_out),
     )
 
 

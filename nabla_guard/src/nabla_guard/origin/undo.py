@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ..taps.structure import modules_of, parameters_in
+
 __all__ = [
     "UndoLog",
     "attributes_kept",
@@ -60,6 +62,12 @@ class UndoLog:
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
         self._saved[storage._cdata] = (whole, whole.clone())
 
+    def __enter__(self) -> UndoLog:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.restore()
+
     def restore(self) -> None:
         """Put the contents back, bit by bit."""
         with torch.no_grad():
@@ -93,8 +101,9 @@ def buffers_swapped(kept: Iterable[tuple[Module, str, Tensor]]) -> Iterator[None
 @contextmanager
 def attributes_kept(roots: Iterable[Module]) -> Iterator[None]:
     """Undo what a forward pass assigns: plain attributes, buffers and parameters of modules."""
-    kept = [(module, _shallow(vars(module))) for root in roots for module in root.modules()]
-    parameters = [(parameter, parameter.data) for root in roots for parameter in root.parameters()]
+    modules = [module for root in roots for module in modules_of(root)]
+    kept = [(module, _shallow(vars(module))) for module in modules]
+    parameters = [(parameter, parameter.data) for parameter in parameters_in(modules)]
     try:
         yield
     finally:

@@ -24,7 +24,8 @@ from ..origin.naming import bare
 from ..origin.nested import leaves
 from ..origin.parts import hooks_in
 from ..origin.reach import functions_of, reach_kept
-from ..origin.tape import BackwardEntry, CallEntry, Entry, Made, OpEntry, Outside
+from ..origin.references import Made, Outside, made_in
+from ..origin.tape import BackwardEntry, CallEntry, Entry, OpEntry
 from ..origin.undo import (
     UndoLog,
     attributes_kept,
@@ -34,7 +35,7 @@ from ..origin.undo import (
     own_modes_off,
 )
 from .mode import ShadowMode
-from .needed import entries_in, needed
+from .needed import needed
 
 __all__ = ["CannotExecute", "Step"]
 
@@ -194,7 +195,7 @@ def _unscaled(root: object, known: Mapping[int, Entry]) -> object:
 
 def _is_number(value: object, known: Mapping[int, Entry]) -> bool:
     """Whether a factor does not depend on a model; a scale may be older than the step."""
-    open_entries = set(entries_in(value))
+    open_entries = made_in(value)
     seen: set[int] = set()
     while open_entries:
         number = open_entries.pop()
@@ -203,5 +204,5 @@ def _is_number(value: object, known: Mapping[int, Entry]) -> bool:
             return False
         seen.add(number)
         if entry is not None:
-            open_entries |= set(entries_in((entry.args, dict(entry.kwargs)))) - seen
+            open_entries |= made_in(entry.args, entry.kwargs) - seen
     return True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ..origin.recorder import VIEWS
-from ..origin.tape import Entry, Made, OpEntry
+from ..origin.op_note import VIEWS
+from ..origin.references import Made, made_in
+from ..origin.tape import Entry, OpEntry
 from ..origin.writes import is_in_place
 
-__all__ = ["entries_in", "needed"]
+__all__ = ["needed"]
 
 
 def needed(entries: Sequence[Entry], roots: Sequence[object], before: int) -> list[Entry]:
@@ -23,7 +24,7 @@ def needed(entries: Sequence[Entry], roots: Sequence[object], before: int) -> li
         LookupError: some of them depend on what is not among the entries.
     """
     owners = _owners(entries)
-    wanted = set(entries_in(tuple(roots)))
+    wanted = made_in(*roots)
     memories = {owners.get(number, number) for number in wanted}
     found: list[Entry] = []
     for entry in reversed(entries):
@@ -31,24 +32,12 @@ def needed(entries: Sequence[Entry], roots: Sequence[object], before: int) -> li
             continue
         if entry.number in wanted or _written(entry, owners) in memories:
             found.append(entry)
-            uses = set(entries_in((entry.args, dict(entry.kwargs))))
+            uses = made_in(entry.args, entry.kwargs)
             wanted |= uses
             memories |= {owners.get(number, number) for number in uses}
     if wanted - {entry.number for entry in found}:
         raise LookupError("the loss uses something that was computed before this step")
     return found[::-1]
-
-
-def entries_in(value: object) -> Iterator[int]:
-    """Yield the entries that frozen arguments refer to."""
-    if isinstance(value, Made):
-        yield value.entry
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from entries_in(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from entries_in(item)
 
 
 def _owners(entries: Sequence[Entry]) -> dict[int, int]:

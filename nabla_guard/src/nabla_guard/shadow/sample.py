@@ -15,6 +15,7 @@ from .closeup import CloseUp
 from .compare import relative_error
 from .findings import WHOLE_STEP, RegionError, Sample, Unsupported
 from .frames import Frame, Frames
+from .heap import frugal
 from .limits import ShadowLimits, error_limit
 from .mode import Observer, OpCall, ShadowMode
 from .risks import RiskObserver
@@ -74,10 +75,11 @@ class ShadowSampler:
             if not keeper.enabled:
                 raise CannotExecute("the step was not kept")
             step = Step(keeper.kept)
-            if thorough or apart or not self._whole:
-                self._try(step, sample, whole=False)
-            if not apart and (self._whole or (thorough and not sample.errors)):
-                self._try(step, sample, whole=True)
+            with frugal(step.modules):
+                if thorough or apart or not self._whole:
+                    self._try(step, sample, whole=False)
+                if not apart and (self._whole or (thorough and not sample.errors)):
+                    self._try(step, sample, whole=True)
             self._whole = self._whole if apart else not thorough and not self._whole
         except CannotExecute as missing:
             sample.unsupported.append(Unsupported(what=WHOLE_STEP, reason=str(missing)))

@@ -21,7 +21,10 @@ _MAX_NOTED = 16  # calls of torch in one batch
 
 
 class LoadingTap:
-    """Stops noting calls inside of loaders from the first batch on that took many."""
+    """Stops noting calls inside of loaders from the first batch on that took many.
+
+    Of later batches of a loader without workers it is kept how they can be made again.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -30,8 +33,12 @@ class LoadingTap:
     def install(self, patches: Patches) -> tuple[str, ...]:
         """Replace the choke point; return what this version of torch lacks."""
         self._many = False
-        done = patches.replace(_BaseDataLoaderIter, "__next__", self._wrap_next)
-        return () if done else ("DataLoader.__next__",)
+        wrappers = {"__next__": self._wrap_next, "_next_index": self._wrap_index}
+        return tuple(
+            f"DataLoader.{name}"
+            for name, wrap in wrappers.items()
+            if not patches.replace(_BaseDataLoaderIter, name, wrap)
+        )
 
     def _wrap_next(self, original: Replacement) -> Replacement:
         keeper = self._wire.keeper
@@ -40,10 +47,23 @@ class LoadingTap:
             if not keeper.enabled:
                 return original(iterator)
             if self._many:
-                return keeper.unnoted(original, iterator)
+                batch = keeper.unnoted(original, iterator)
+                keeper.kept.loaded.delivered(iterator, batch)
+                return batch
             before = keeper.kept.noted
             batch = original(iterator)
             self._many = keeper.kept.noted - before > _MAX_NOTED
             return batch
 
         return __next__
+
+    def _wrap_index(self, original: Replacement) -> Replacement:
+        keeper = self._wire.keeper
+
+        def _next_index(iterator: object) -> object:
+            index = original(iterator)
+            if self._many and keeper.enabled and hasattr(iterator, "_dataset_fetcher"):
+                keeper.kept.loaded.fetching(index)
+            return index
+
+        return _next_index
