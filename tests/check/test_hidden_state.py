@@ -49,3 +49,10 @@ def test_output_that_is_a_view_of_a_workspace_is_found(faults, function, normal)
     op = function(forward, lambda ctx, g: g * 2 * ctx.saved_tensors[0])
 
     assert faults(op, [normal(4)], reference=lambda x: x * x) & {"CHK223", "CHK201"}
+
+
+def test_a_power_iteration_that_has_settled_is_not_judged_at_other_weights(faults, normal):
+    torch.manual_seed(0)
+    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 3).double())
+
+    assert faults(layer, [normal(5, 4)]) == set()

@@ -316,3 +316,12 @@ def test_input_that_starts_behind_its_storage_is_tried(faults, square, normal):
 
     assert faults(square(lambda x, g: g * 2 * from_the_begin(x)), [normal(4, 6)]) == {"CHK213"}
     assert faults(square(lambda x, g: g * 2 * x), [normal(5, 6)[1:].detach()]) == set()
+
+
+def test_a_backward_in_float32_is_named_as_such(check, square, normal):
+    narrow = square(lambda x, g: 2 * g.float() * x.float())
+
+    found = check(narrow, [normal(6)]).failures[0]
+
+    assert "float32" in found.evidence["cause"]
+    assert "narrow dtype" in found.suggestion

@@ -1,6 +1,7 @@
 """``nabla_check.operator`` as a person calls it: options, result, sessions, command line."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -239,3 +240,38 @@ def test_mistakes_on_the_command_line_are_named(nabla, words, named):
 
     assert isinstance(result.exception, UsageError)
     assert named in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["ends.py", os.fsdecode(b"ends\xff.py")])
+def test_a_script_that_ends_itself_is_no_operator(nabla, tmp_path, name):
+    (tmp_path / name).write_text("import sys\nsquare = lambda x: x * x\nsys.exit(7)\n")
+
+    result = nabla(f"{tmp_path / name}:square", "--shape", "3")
+
+    assert isinstance(result.exception, UsageError)
+    assert "raised SystemExit: 7" in str(result.exception)
+
+
+def test_float32_inside_an_operator_is_said(check, normal):
+    result = check(lambda x: x.float().sin().to(x.dtype), [normal(6)])
+
+    assert result.passed
+    assert "digits of float32 only" in result.format()
+
+
+def test_a_second_derivative_at_a_singular_point_is_undecided(check, function):
+    def forward(ctx, x):
+        size = x.norm(dim=-1)
+        ctx.save_for_backward(x, size)
+        return size
+
+    def backward(ctx, g):
+        x, size = ctx.saved_tensors
+        return torch.where(size[..., None] > 0, g[..., None] * x / size[..., None], 0.0)
+
+    x = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 2.0]], dtype=torch.float64, requires_grad=True)
+
+    result = check(function(forward, backward), [x])
+
+    assert result.passed
+    assert "double backward not decided: it is not finite" in result.format()

@@ -155,3 +155,74 @@ def test_a_kink_leaves_the_choice_of_slope_but_not_nan(
     alone = check(op, [normal(6)])
     assert alone.passed
     assert any("one-sided slopes" in issue.message for issue in alone.issues) == bool(expected)
+
+
+def _on_whole_numbers(faulty):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sinc(x)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        slope = (torch.cos(math.pi * x) - torch.sinc(x)) / torch.where(x == 0, 1.0, x)
+        return g * torch.where((x == x.round()) if faulty else (x == 0), 0.0, slope)
+
+    return forward, backward
+
+
+@pytest.mark.parametrize(("faulty", "expected"), [(True, {"CHK201"}), (False, set())])
+def test_whole_numbers_are_tried(faults, function, normal, faulty, expected):
+    assert faults(function(*_on_whole_numbers(faulty)), [normal(30)]) == expected
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(3.0, {"CHK201"}), (2.0, set())])
+def test_a_bound_beyond_the_given_values_is_met(faults, function, normal, bound, expected):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(-2, 2)
+
+    clamp = function(forward, lambda ctx, g: g * (ctx.saved_tensors[0].abs() <= bound))
+
+    assert faults(clamp, [(normal(20).detach() / 4).requires_grad_()]) == expected
+
+
+def _largest(shared):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.amax(-1)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        tied = (x == x.amax(-1, keepdim=True)).to(g.dtype)
+        return g[..., None] * (tied / tied.sum(-1, keepdim=True) if shared else tied)
+
+    return forward, backward
+
+
+@pytest.mark.parametrize("reference", [None, lambda x: x.amax(-1)])
+@pytest.mark.parametrize(("shared", "expected"), [(True, set()), (False, {"CHK201"})])
+def test_the_shares_of_ties_add_up(faults, function, normal, reference, shared, expected):
+    assert faults(function(*_largest(shared)), [normal(3, 5)], reference=reference) == expected
+
+
+def test_a_surrogate_that_the_reference_shares_is_right_at_ties_too(faults, function, normal):
+    through = function(lambda ctx, x: x.round(), lambda ctx, g: g)
+
+    assert (
+        faults(through, [normal(4, 5)], reference=lambda x: x + (x.round() - x).detach()) == set()
+    )
+
+
+def test_a_gradient_too_small_to_move_the_output_is_no_fault(faults, function):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.logsumexp(0) - x[0]
+
+    def backward(ctx, g):
+        first = torch.zeros_like(ctx.saved_tensors[0])
+        first[0] = 1
+        return g * (ctx.saved_tensors[0].softmax(0) - first)
+
+    inputs = [torch.tensor([70.0, -20.0, -40.0], dtype=torch.float64, requires_grad=True)]
+
+    assert faults(function(forward, backward), inputs) == set()

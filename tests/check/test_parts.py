@@ -10,7 +10,8 @@ import torch
 from nabla_check import shapes, tensor
 from nabla_check.inputs import rng
 from nabla_check.inputs.callee import Callee
-from nabla_check.inputs.layouts import LAYOUTS, copy_as_is, relayout
+from nabla_check.inputs.layout_names import LAYOUTS
+from nabla_check.inputs.layouts import copy_as_is, relayout
 from nabla_check.inputs.operands import Operands
 from nabla_check.inputs.specs import draw
 from nabla_check.inputs.surroundings import closed_over_tensors

@@ -7,7 +7,8 @@ import torch
 
 from nabla_check.evidence.reproduction import ScriptCase, reproduction_script, tensor_code
 from nabla_check.evidence.source_code import source_of
-from nabla_check.inputs.layouts import LAYOUTS, relayout
+from nabla_check.inputs.layout_names import LAYOUTS
+from nabla_check.inputs.layouts import relayout
 
 SCALE = 3
 

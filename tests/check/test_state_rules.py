@@ -301,3 +301,13 @@ def test_the_extreme_seeds_are_extreme():
 
     for low, high in (python, numpy, torch32, torch64):
         assert low < 1e-4 and high > 1 - 1e-4
+
+
+def test_state_on_the_class_is_a_leak_and_not_called_a_write(faults, function, normal):
+    last = []
+
+    def forward(ctx, x):
+        last[:] = [x.detach()]
+        return x**3
+
+    assert faults(function(forward, lambda ctx, g: 3 * g * last[0] ** 2), [normal(5)]) == {"CHK223"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -12,6 +12,7 @@ from .battery.reference import reference_at
 from .examination import Baseline, Examination
 from .inputs import rng
 from .inputs.evaluation import Cotangents, OperatorRaised, Outputs
+from .inputs.layouts import shares_memory
 from .inputs.operands import Values, is_differentiable
 from .rules import MUTATES_COTANGENT, MUTATES_INPUT, OUTPUT_STRUCTURE
 from .truth.authorship import has_own_derivatives
@@ -39,13 +40,13 @@ def establish(exam: Examination) -> Iterator[Issue]:
             phase="forward",
         )
         return
-    measure_resolution(exam, outputs)
+    yield from measure_resolution(exam, outputs)
     cotangents = exam.draw([x.detach() for x in outputs.differentiable])
     handed = tuple(x.clone() for x in cotangents)
     copies = tuple(x.detach().clone() for x in outputs.differentiable)
     gradients = exam.candidate.vjp(outputs, values, handed)
     exam.own_derivatives = has_own_derivatives(outputs.differentiable)
-    yield from _cotangents_written(exam, cotangents, handed)
+    yield from _cotangents_written(exam, outputs.live_names, cotangents, handed)
     if exam.own_derivatives:  # torch's own formulas neither draw random numbers nor write
         exam.drawn_backward = rng.changed(before, rng.capture())
         yield from _written(exam, values, outputs, "backward")
@@ -115,8 +116,7 @@ def _announced(exam: Examination, leaf: torch.Tensor, name: str, outputs: Output
     """Whether the write is the operator's declared business: state, or an in-place result."""
     if name in exam.candidate.callee.buffers() or name.startswith("running_"):
         return True
-    memory = leaf.untyped_storage().data_ptr()
-    return any(x.untyped_storage().data_ptr() == memory for x in outputs.tensors)
+    return shares_memory(leaf, outputs.tensors)
 
 
 def _reference_writes(exam: Examination, index: int) -> bool:
@@ -139,8 +139,10 @@ def _largest_change(leaf: torch.Tensor, before: torch.Tensor) -> float:
     return largest(leaf.detach() - before.detach())
 
 
-def _cotangents_written(exam: Examination, kept: Cotangents, handed: Cotangents) -> Iterator[Issue]:
-    for name, before, after in zip(_output_names(len(kept)), kept, handed, strict=True):
+def _cotangents_written(
+    exam: Examination, names: Sequence[str], kept: Cotangents, handed: Cotangents
+) -> Iterator[Issue]:
+    for name, before, after in zip(names, kept, handed, strict=True):
         if not same_bits(before, after):
             moved = _largest_change(after, before)
             yield exam.verdict(
@@ -150,7 +152,3 @@ def _cotangents_written(exam: Examination, kept: Cotangents, handed: Cotangents)
                 operand=name,
                 change=moved,
             )
-
-
-def _output_names(count: int) -> tuple[str, ...]:
-    return ("output",) if count == 1 else tuple(f"output[{index}]" for index in range(count))

@@ -138,15 +138,17 @@ class Examination:
                 )
         return None
 
-    def is_negligible(self, gradients: Gradients) -> bool:
+    def is_negligible(self, gradients: Gradients, point: Baseline | None = None) -> bool:
         """Whether gradients are nothing but rounding: far below what cotangents of their size give.
 
-        Exact zeros count too. Tests of relative errors mean nothing there.
+        Exact zeros count too. Tests of relative errors mean nothing there. ``point`` is where the
+        gradients were taken, the baseline by default.
         """
-        weight = max((largest(u) for u in self.baseline.cotangents), default=0.0)
+        where = point or self.baseline
+        weight = max((largest(u) for u in where.cotangents), default=0.0)
         return all(
             g is None or largest(g) * size_of(x.detach()) <= 2.0**-40 * weight
-            for g, x in zip(gradients, self.baseline.values, strict=True)
+            for g, x in zip(gradients, where.values, strict=True)
         )
 
     def keep_operands(self, positions: Sequence[int]) -> None:
@@ -154,8 +156,6 @@ class Examination:
         base = self.baseline
         self.operands = self.operands.only([self.operands.live[i] for i in positions])
         self.candidate.operands = self.operands
-        if self.reference is not None:
-            self.reference.operands = self.operands
         if self.reference is not None:
             self.reference.operands = self.operands
         self.base = replace(

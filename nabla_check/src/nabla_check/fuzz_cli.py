@@ -9,10 +9,11 @@ import click
 
 from nabla_core.cli.options import ReportRequest, reporting
 
+from .inputs.layout_names import LAYOUTS
+
 __all__ = ["fuzz"]
 
 _REFERENCE = "Trusted implementation with the same arguments: module:function or file.py:function."
-_LAYOUTS = ("contiguous", "transposed", "strided", "sliced", "expanded", "broadcasted")
 
 
 class _Flags(TypedDict):
@@ -38,7 +39,7 @@ class _Flags(TypedDict):
     help="Axes of one input, equal names have equal sizes; repeat for more inputs.",
 )
 @click.option("--dtype", "dtypes", multiple=True, default=("float64",), show_default=True)
-@click.option("--layout", "layouts", multiple=True, type=click.Choice(_LAYOUTS))
+@click.option("--layout", "layouts", multiple=True, type=click.Choice([*LAYOUTS, "broadcasted"]))
 @click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True)
@@ -61,7 +62,7 @@ def fuzz(
         reference=reference,
         recipes=flags["recipes"],
         dtypes=flags["dtypes"],
-        layouts=flags["layouts"] or _LAYOUTS[:5],
+        layouts=flags["layouts"] or LAYOUTS,
         trials=flags["trials"],
         seed=flags["seed"],
         jobs=flags["jobs"],

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from nabla_core.errors import UsageError
-from nabla_core.nearest import nearest
+
+from .keywords import refuse_unknown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,12 +121,7 @@ class OperatorOptions:
         Raises:
             UsageError: an unknown keyword (the nearest one is named) or a value out of range.
         """
-        known = [part.name for part in fields(cls) if part.name != "level"]
-        for name in keywords:
-            if name not in known:
-                near = nearest(name, known)
-                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-                raise UsageError(f"unknown option {name!r}: {hint}")
+        refuse_unknown(keywords, [part.name for part in fields(cls) if part.name != "level"])
         return cls(level=level, **keywords)  # type: ignore[arg-type]
 
     def wants(self, name: str, *, full_only: bool = False) -> bool:

@@ -11,18 +11,20 @@ from nabla_core.severity import Severity
 
 from .assumption import drop_assumed
 from .baseline import establish
+from .battery.aliasing import aliased_inputs
 from .battery.contract import is_custom_operator, library_contract
 from .battery.forward_mode import forward_derivatives
 from .battery.input_layout import input_layouts
 from .battery.linearity import partial_cotangents, unusual_cotangents
 from .battery.memory import explain_by_memory, written_later
 from .battery.numerical import compare_with_numbers, unused_outputs
+from .battery.other_sizes import other_sizes
+from .battery.other_values import other_values
 from .battery.precision import low_precision
-from .battery.reference import compare_with_reference
+from .battery.reference import compare_with_reference, reference_raises
 from .battery.repetition import random_generators, repeat_backward, repeat_forward
 from .battery.second_order import second_derivatives
 from .battery.subsets import frozen_subsets
-from .battery.variation import other_sizes, other_values
 from .examination import Battery, Examination
 from .inputs.evaluation import OperatorRaised
 from .rules import (
@@ -136,6 +138,7 @@ _FULL = (
     ),
     _Entry(name="frozen subsets", option="backward", run=frozen_subsets, rule=BACKWARD_MISMATCH),
     _Entry(name="input layouts", option="layout", run=input_layouts, rule=INPUT_LAYOUT),
+    _Entry(name="aliased inputs", option="layout", run=aliased_inputs, rule=INPUT_LAYOUT),
     _Entry(name="writes after the call", option="determinism", run=written_later, rule=STATE_LEAK),
     _Entry(
         name="forward mode",
@@ -252,7 +255,7 @@ def _collect(exam: Examination, name: str, run: Callable[[Examination], Iterator
 
 
 def _exception(exam: Examination, raised: OperatorRaised) -> Issue:
-    if exam.base is None and _reference_raises_too(exam):
+    if exam.base is None and reference_raises(exam, exam.operands):
         return exam.note(
             "operator", f"candidate and reference both raise, the candidate {raised.summary}"
         )
@@ -264,13 +267,3 @@ def _exception(exam: Examination, raised: OperatorRaised) -> Issue:
         stage=raised.stage,
         exception=type(raised.error).__name__,
     )
-
-
-def _reference_raises_too(exam: Examination) -> bool:
-    if exam.reference is None:
-        return False
-    try:
-        exam.reference.forward(exam.operands.values(), operands=exam.operands, stage="reference")
-    except OperatorRaised:
-        return True
-    return False

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from nabla_core.issue import Issue
 
-from ..examination import Examination
+from ..examination import Baseline, Examination
 from ..inputs.evaluation import Gradients, OperatorRaised
-from ..inputs.layouts import Layout, changes_memory, relayout
+from ..inputs.layout_names import Layout
+from ..inputs.layouts import changes_memory, relayout
 from ..rules import COTANGENT_LAYOUT, COTANGENT_NONLINEAR, OPERATOR_EXCEPTION
 from ..truth.conditioning import gradient_floors
+from ..wording.classify import classify
 from ..wording.compare import Deviation, deviation, largest
 from ..wording.describe import describe
 
@@ -30,6 +32,8 @@ __all__ = [
 
 _TOLERANCE = 1e-9
 _SMALL = 2.0**-20
+_EQUAL = -0.625
+"""Value of an expanded cotangent: not 1, which a shortcut for ``sum().backward()`` would take."""
 _REFUSAL = re.compile(r"contiguous|stride|layout|memory format|overlap|not compatible")
 _CRASH = re.compile(r"out of bounds|internal assert|setstorage")
 _BAD_VIEW = "view size is not compatible"
@@ -61,7 +65,7 @@ def nonlinear(
         return
     which, where = found
     name = exam.operands.live_names[which]
-    yield exam.verdict(
+    issue = exam.verdict(
         COTANGENT_NONLINEAR,
         f"With the incoming gradient {words}, the gradient of {describe(name, where)} by "
         "linearity.",
@@ -70,23 +74,46 @@ def nonlinear(
         got=where.got,
         expected=where.expected,
     )
+    yield _unless_rounding(issue, got[which], expected[which])
 
 
-def worst(exam: Examination, got: Gradients, expected: Gradients) -> tuple[int, Deviation] | None:
-    """Return the first operand whose gradient differs beyond its own conditioning."""
+def _unless_rounding(
+    issue: Issue, got: torch.Tensor | None, expected: torch.Tensor | None
+) -> Issue:
+    """Return ``issue``, with another cause where a narrow dtype is all that breaks linearity."""
+    if got is None or expected is None:
+        return issue
+    cause = classify(got.detach().to(expected.dtype), expected.detach())
+    if cause.pattern != "rounding":
+        return issue
+    return replace(issue, evidence={**issue.evidence, "cause": cause.text}, suggestion=cause.hint)
+
+
+def worst(
+    exam: Examination, got: Gradients, expected: Gradients, point: Baseline | None = None
+) -> tuple[int, Deviation] | None:
+    """Return the first operand whose gradient differs beyond its own conditioning.
+
+    Args:
+        exam: the examination.
+        got: gradients under test.
+        expected: what they must be.
+        point: where both were taken; the baseline by default.
+    """
+    point = point or exam.baseline
     top = max((largest(g) for g in expected), default=0.0)
     tolerance = max(_TOLERANCE, exam.tolerance)
     floors: list[float] | None = None
     for which, (a, b) in enumerate(zip(got, expected, strict=True)):
         if a is None and b is None:
             continue
-        left = torch.zeros_like(exam.baseline.values[which]) if a is None else a
-        right = torch.zeros_like(exam.baseline.values[which]) if b is None else b
+        left = torch.zeros_like(point.values[which]) if a is None else a
+        right = torch.zeros_like(point.values[which]) if b is None else b
         if deviation(left, right, relative=tolerance, absolute=1e-4 * tolerance * top) is None:
             continue
         if floors is None:
             floors = gradient_floors(
-                exam.candidate, exam.operands, exam.baseline.cotangents, exam.generator, exam.unit
+                exam.candidate, point.operands, point.cotangents, exam.generator, exam.unit
             )
         found = deviation(left, right, relative=tolerance, absolute=floors[which])
         if found is not None:
@@ -132,10 +159,17 @@ def _trials(
         cotangents=tuple(u + one for u, one in zip(cotangents, ones, strict=True)),
         expected=_sum(gradients, for_ones),
     )
-    if any(changes_memory(u, "sliced") for u in cotangents):
-        yield _Trial(layout="sliced", words="", cotangents=cotangents, expected=gradients)
+    same_values: tuple[Layout, ...] = ("sliced", "channels_last")
+    for layout in same_values:
+        if any(changes_memory(u, layout) for u in cotangents):
+            yield _Trial(layout=layout, words="", cotangents=cotangents, expected=gradients)
     if any(changes_memory(u, "expanded") for u in cotangents):
-        yield _Trial(layout="expanded", words="", cotangents=ones, expected=for_ones)
+        yield _Trial(
+            layout="expanded",
+            words="of equal numbers",
+            cotangents=tuple(_EQUAL * one for one in ones),
+            expected=_map(for_ones, lambda g: _EQUAL * g),
+        )
     if any(changes_memory(u, "rows") for u in cotangents):
         dense = tuple(relayout(u, "rows").contiguous() for u in cotangents)
         expected = _pull(exam, dense, "backward of equal rows")

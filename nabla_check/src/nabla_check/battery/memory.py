@@ -13,8 +13,9 @@ from nabla_core.issue import Issue
 
 from ..examination import Examination
 from ..inputs.evaluation import Gradients, OperatorRaised, Outputs
+from ..inputs.layouts import shares_memory
 from ..inputs.operands import Values, is_differentiable
-from ..rules import MUTATES_SAVED
+from ..rules import MUTATES_SAVED, STATE_LEAK
 from ..truth.authorship import nodes_of
 from ..wording.compare import largest, same_bits
 from ..wording.describe import describe
@@ -25,8 +26,9 @@ __all__ = ["explain_by_memory", "written_later"]
 
 def written_later(exam: Examination) -> Iterator[Issue]:
     """Write into outputs, then into inputs, after the call: autograd must notice, or the gradient
-    must stay right (CHK233). Torch's own formulas are guarded by its version counters."""
-    if not exam.own_derivatives:
+    must stay right (CHK233). Torch's own formulas are guarded by its version counters, and where
+    every later call changes the gradient, as CHK223 has said, a write proves nothing more."""
+    if not exam.own_derivatives or exam.failed(STATE_LEAK):
         return
     for what, write in (("output", _write_outputs), ("input", _write_inputs)):
         try:
@@ -71,15 +73,10 @@ def _write_inputs(exam: Examination) -> Gradients | None:
     with torch.no_grad():
         for index in exam.operands.live:
             leaf = evaluator.handed[index]
-            if isinstance(leaf, torch.Tensor) and not _shares(leaf, outputs):
+            if isinstance(leaf, torch.Tensor) and not shares_memory(leaf, outputs.tensors):
                 leaf.add_(1.0 + largest(leaf))
     handed = tuple(u.clone() for u in exam.baseline.cotangents)
     return evaluator.vjp(outputs, values, handed, stage="backward after a write")
-
-
-def _shares(leaf: torch.Tensor, outputs: Outputs) -> bool:
-    memory = leaf.untyped_storage().data_ptr()
-    return any(x.untyped_storage().data_ptr() == memory for x in outputs.tensors)
 
 
 @dataclass(slots=True)

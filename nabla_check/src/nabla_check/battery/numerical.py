@@ -82,7 +82,9 @@ def judge_and_report(
         return
     if verdict is None:
         yield from _not_finite(exam, point, setting)
-    elif verdict.state == "differs" and not reads_updated_state(exam):
+    elif exam.is_negligible(point.gradients, point) and verdict.numeric == 0.0:
+        return  # saturated: the outputs are constant to the last digit
+    elif verdict.state == "differs" and not reads_updated_state(exam, point.operands):
         yield from _accuse(exam, point, verdict, setting)
     elif not quiet:
         yield from _undecided(exam, point, verdict)

@@ -17,7 +17,8 @@ from ..rules import OPERATOR_EXCEPTION, OUTPUT_STRUCTURE, PRECISION
 from ..truth.conditioning import disturbed
 from ..wording.classify import classify
 from ..wording.compare import Deviation, deviation, is_finite, largest
-from ..wording.describe import apart, at_index
+from ..wording.describe import apart, at_index, dtype_name
+from .reference import reference_raises
 
 __all__ = ["low_precision"]
 
@@ -52,14 +53,14 @@ def low_precision(exam: Examination) -> Iterator[Issue]:
         try:
             yield from _in_dtype(exam, low, dtype)
         except OperatorRaised as raised:
-            if dtype is given and not _reference_raises(exam, low):
+            if dtype is given and not reference_raises(exam, low):
                 yield exam.verdict(
                     OPERATOR_EXCEPTION,
-                    f"In {_short(dtype)} the {raised.stage} raised {raised.summary}.",
-                    setting=_short(dtype),
+                    f"In {dtype_name(dtype)} the {raised.stage} raised {raised.summary}.",
+                    setting=dtype_name(dtype),
                 )
             else:
-                exam.skip(PRECISION, f"{_short(dtype)} refused by {raised.summary}")
+                exam.skip(PRECISION, f"{dtype_name(dtype)} refused by {raised.summary}")
 
 
 def _dtypes(exam: Examination, given: torch.dtype | None) -> Sequence[torch.dtype]:
@@ -70,17 +71,13 @@ def _dtypes(exam: Examination, given: torch.dtype | None) -> Sequence[torch.dtyp
     return (given,)
 
 
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _in_dtype(exam: Examination, low: Operands, dtype: torch.dtype) -> Iterator[Issue]:
     wide = low.cast(torch.float64)
     judge = exam.reference or exam.candidate
     cotangents = _quantised_cotangents(exam, dtype)
     got = _run(exam.candidate, low, cotangents, dtype)
     if got is None:
-        exam.skip(PRECISION, f"{_short(dtype)} inputs give other outputs than float64")
+        exam.skip(PRECISION, f"{dtype_name(dtype)} inputs give other outputs than float64")
         return
     truth = _truth(judge, wide, cotangents)
     if truth is None or any(t.is_floating_point and t is not torch.float64 for t in truth.dtypes):
@@ -93,8 +90,8 @@ def _in_dtype(exam: Examination, low: Operands, dtype: torch.dtype) -> Iterator[
         reason = (
             "its outputs are far from those in float64; only a reference can tell which is right"
         )
-        exam.skip(PRECISION, f"{_short(dtype)}: {reason}")
-        yield exam.note(_short(dtype), reason, phase="forward")
+        exam.skip(PRECISION, f"{dtype_name(dtype)}: {reason}")
+        yield exam.note(dtype_name(dtype), reason, phase="forward")
         return
     yield from _errors(exam, low, cotangents, dtype, (got, truth))
 
@@ -131,14 +128,14 @@ def _other_dtype(
 ) -> Iterator[Issue]:
     rival = _rival(exam, low, cotangents, dtype)
     if rival is None or rival.dtypes == got.dtypes:
-        exam.skip(PRECISION, f"{_short(dtype)} inputs give outputs of another dtype")
+        exam.skip(PRECISION, f"{dtype_name(dtype)} inputs give outputs of another dtype")
         return
+    mine, theirs = (", ".join(map(dtype_name, run.dtypes)) for run in (got, rival))
     yield exam.verdict(
         OUTPUT_STRUCTURE,
-        f"With {_short(dtype)} inputs the outputs are {', '.join(map(_short, got.dtypes))}, "
-        f"the reference's {', '.join(map(_short, rival.dtypes))}.",
+        f"With {dtype_name(dtype)} inputs the outputs are {mine}, the reference's {theirs}.",
         phase="forward",
-        setting=_short(dtype),
+        setting=dtype_name(dtype),
     )
 
 
@@ -157,14 +154,14 @@ def _run(
     evaluator: Evaluator, operands: Operands, cotangents: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> _Run | None:
     values = operands.values()
-    outputs = evaluator.forward(values, operands=operands, stage=f"forward in {_short(dtype)}")
+    outputs = evaluator.forward(values, operands=operands, stage=f"forward in {dtype_name(dtype)}")
     live = outputs.differentiable
     if len(live) != len(cotangents):
         return None
     handed = tuple(u.to(y.dtype) for u, y in zip(cotangents, live, strict=True))
     if any(u.shape != y.shape for u, y in zip(handed, live, strict=True)):
         return None
-    gradients = evaluator.vjp(outputs, values, handed, stage=f"backward in {_short(dtype)}")
+    gradients = evaluator.vjp(outputs, values, handed, stage=f"backward in {dtype_name(dtype)}")
     return _Run(
         names=(*outputs.live_names, *(f"gradient of {name}" for name in operands.live_names)),
         tensors=(*(y.detach() for y in live), *gradients),
@@ -283,22 +280,12 @@ def _verdict(
     got, expected = apart(found.got, found.expected)
     return exam.verdict(
         PRECISION,
-        f"In {_short(dtype)} the {place} is {got}, in float64 {expected}: "
+        f"In {dtype_name(dtype)} the {place} is {got}, in float64 {expected}: "
         f"error {found.error:.2g}, {against} (limit {found.limit:.2g}).",
         operand=operand,
         error=Quantity(value=found.error, limit=found.limit),
         times_floor=times,
-        dtype=_short(dtype),
-        setting=_short(dtype),
+        dtype=dtype_name(dtype),
+        setting=dtype_name(dtype),
         cause=cause,
     )
-
-
-def _reference_raises(exam: Examination, low: Operands) -> bool:
-    if exam.reference is None:
-        return False
-    try:
-        exam.reference.forward(low.values(), operands=low, stage="reference")
-    except OperatorRaised:
-        return True
-    return False

@@ -14,7 +14,7 @@ from ..inputs import rng
 from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised, Outputs
 from ..inputs.operands import Operands, Values, is_differentiable
 from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
-from ..truth.conditioning import gradient_floors, output_floors
+from ..truth.conditioning import disturbed, gradient_floors, output_floors
 from ..wording.accuse import Basis, missing_gradient, wrong_gradient
 from ..wording.compare import Deviation, deviation, is_finite, largest
 from ..wording.describe import describe
@@ -26,10 +26,14 @@ __all__ = [
     "compare_coarsely",
     "compare_with_reference",
     "reference_at",
+    "reference_raises",
 ]
 
 TRUTH = "reference"
 _COARSE = 0.1
+_SHAKE, _SHAKES = 2.0**-50, 3
+_NOISY = 1e-3
+"""Share of a result that rounding moves, from which on a tried point says nothing."""
 
 
 def compare_with_reference(exam: Examination) -> Iterator[Issue]:
@@ -45,10 +49,12 @@ class ReferenceCall:
     """A call of the reference, with its graph.
 
     Attributes:
+        operands: what it was called with.
         values: differentiable operands of the call.
         outputs: what it returned.
     """
 
+    operands: Operands
     values: Values
     outputs: Outputs
 
@@ -79,10 +85,29 @@ def compare_at(
     if not _comparable(exam, reference):
         yield exam.note("forward", "candidate and reference draw random numbers differently")
         return
+    issues: list[Issue] = []
     if exam.options.wants("forward"):
-        yield from _outputs(exam, reference, point, truth.outputs, setting)
+        issues += _outputs(exam, reference, point, truth.outputs, setting)
     if exam.options.wants("backward"):
-        yield from _gradients(exam, reference, point, truth, setting)
+        issues += _gradients(exam, reference, point, truth, setting)
+    if not (issues and setting and _is_noise(exam, reference, truth)):
+        yield from issues
+
+
+def _is_noise(exam: Examination, reference: Evaluator, truth: ReferenceCall) -> bool:
+    """Whether a few units in the last place move the reference's outputs, or make them NaN: at a
+    tried point it may be nothing but rounding, as the determinant of a matrix without full rank."""
+    expected = [x.detach() for x in truth.outputs.differentiable]
+    for _ in range(_SHAKES):
+        shaken = disturbed(truth.values, _SHAKE, exam.generator)
+        try:
+            moved = reference.values_at(shaken, truth.outputs.live, operands=truth.operands)
+        except OperatorRaised:
+            return True
+        for new, old in zip(moved, expected, strict=True):
+            if not is_finite(new) or largest(new - old) > _NOISY * largest(old):
+                return True
+    return False
 
 
 def reference_at(reference: Evaluator, operands: Operands) -> ReferenceCall:
@@ -98,7 +123,18 @@ def reference_at(reference: Evaluator, operands: Operands) -> ReferenceCall:
     outputs = reference.forward(values, operands=operands, stage="reference")
     if is_first:
         reference.stochastic = bool(rng.changed(reference.start, rng.capture()))
-    return ReferenceCall(values, outputs)
+    return ReferenceCall(operands, values, outputs)
+
+
+def reference_raises(exam: Examination, operands: Operands) -> bool:
+    """Whether the reference, if there is one, raises at ``operands`` too."""
+    if exam.reference is None:
+        return False
+    try:
+        exam.reference.forward(operands.values(), operands=operands, stage="reference")
+    except OperatorRaised:
+        return True
+    return False
 
 
 def _comparable(exam: Examination, reference: Evaluator) -> bool:
@@ -122,8 +158,7 @@ def _structures(
             phase="forward",
         )
         return
-    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
-        name = "output" if len(got) == 1 else f"output[{position}]"
+    for name, a, b in zip(reference.tensor_names, got, expected, strict=True):
         for what in ("shape", "dtype", "device"):
             left, right = getattr(a, what), getattr(b, what)
             if left != right:
@@ -160,7 +195,7 @@ def _outputs(
         found = _beyond(exam, a, b, floors[position] if floors and is_differentiable(b) else 0.0)
         if found is None:
             continue
-        name = "output" if len(expected.tensors) == 1 else f"output[{position}]"
+        name = expected.tensor_names[position]
         tail = f" ({setting})" if setting else ""
         yield exam.verdict(
             FORWARD_MISMATCH,

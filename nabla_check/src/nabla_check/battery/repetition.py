@@ -13,7 +13,8 @@ from nabla_core.severity import Severity
 from ..examination import Examination
 from ..inputs import rng
 from ..inputs.evaluation import Gradients, OperatorRaised, Outputs
-from ..inputs.layouts import Layout, relayout
+from ..inputs.layout_names import Layout
+from ..inputs.layouts import relayout
 from ..rules import (
     MUTATES_SAVED,
     NONDETERMINISTIC_BACKWARD,

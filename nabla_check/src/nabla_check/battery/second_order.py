@@ -17,9 +17,10 @@ from ..rules import DOUBLE_BACKWARD_MISMATCH
 from ..truth.authorship import nodes_of
 from ..truth.conditioning import disturbed, gradient_floors
 from ..truth.hidden_state import reads_updated_state
+from ..truth.numerical import is_smooth_along
 from ..truth.oracle import Curve, State, glance, judge
 from ..truth.products import inner, norm_of_products, normals_like, projection, steps_for
-from ..wording.compare import Deviation, deviation, largest
+from ..wording.compare import Deviation, deviation, is_finite, largest
 from ..wording.describe import describe, number
 
 __all__ = ["second_derivatives"]
@@ -59,6 +60,12 @@ def second_derivatives(exam: Examination) -> Iterator[Issue]:
     if found.refused:
         exam.skip(DOUBLE_BACKWARD_MISMATCH, found.refused)
         yield exam.note("double backward", found.refused)
+        return
+    second = (*found.by_operand, *found.by_cotangent)
+    if not all(h is None or is_finite(h) for h in second) and _is_singular(exam):
+        reason = "it is not finite, at inputs without a first derivative"
+        exam.skip(DOUBLE_BACKWARD_MISMATCH, reason)
+        yield exam.note("double backward", reason)
         return
     if exam.is_negligible(found.gradients):
         exam.skip(DOUBLE_BACKWARD_MISMATCH, "the first gradient is zero")
@@ -129,6 +136,12 @@ def _refuses(gradients: Sequence[torch.Tensor]) -> bool:
     second derivative instead of the error.
     """
     return any(node.name().split("::")[-1] == "Error" for node in nodes_of(gradients))
+
+
+def _is_singular(exam: Examination) -> bool:
+    """Whether the function itself is not smooth at the given inputs, as a norm at zero."""
+    directions = steps_for(exam.baseline.values, exam.generator)
+    return not is_smooth_along(exam, exam.baseline, directions)
 
 
 def _by_cotangent(exam: Examination, weights: Values, found: _Second) -> Issue | None:
@@ -229,7 +242,7 @@ def _against_numbers(exam: Examination, weights: Values, found: _Second) -> Iter
     if glance(curve, analytic, scale, exam.resolution):
         return
     verdict = judge(curve, analytic, scale, exam.resolution)
-    if verdict.state == "differs" and not reads_updated_state(exam):
+    if verdict.state == "differs" and not reads_updated_state(exam, exam.operands):
         names = ", ".join(exam.operands.live_names)
         yield exam.verdict(
             DOUBLE_BACKWARD_MISMATCH,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ..inputs.operands import is_differentiable, widened
+from ..truth.conditioning import random_signs
 from ..wording.compare import Deviation, deviation, largest
 from .recipe import Case
 from .subject import Subject, TrialCall, call
@@ -241,8 +242,7 @@ def _disturbed(
         if not is_differentiable(tensor):
             moved.append(tensor)
             continue
-        flips = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
-        signs = (flips * 2 - 1).to(tensor.real.dtype if tensor.is_complex() else tensor.dtype)
+        signs = random_signs(tensor, generator)
         own = torch.finfo(original.dtype)
         quantum = own.smallest_normal * own.eps  # below it a relative change is none
         source = tensor.detach()

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from nabla_core.errors import UsageError
-from nabla_core.nearest import nearest
+
+from ..inputs.layout_names import LAYOUTS, Layout
+from ..keywords import refuse_unknown
 
 if TYPE_CHECKING:
-    from ..inputs.layouts import Layout
     from .properties import Law
 
 __all__ = ["FuzzKeywords", "FuzzOptions"]
-
-
-_LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "strided", "sliced", "expanded")
 
 
 class FuzzKeywords(TypedDict, total=False):
@@ -62,7 +60,7 @@ class FuzzOptions:
     kwargs: Mapping[str, object] = field(default_factory=dict)
     executor: Executor | None = None
     check_backward: bool = True
-    cotangent_layouts: Sequence[Layout] = _LAYOUTS
+    cotangent_layouts: Sequence[Layout] = LAYOUTS
     absolute_tolerance: float = 0.0
     relative_tolerance: float = 0.0
     budget_s: float | None = None
@@ -83,8 +81,8 @@ class FuzzOptions:
                 "e.g. ProcessPoolExecutor(4)"
             )
         for name in self.cotangent_layouts:
-            if name not in _LAYOUTS:
-                known = ", ".join(_LAYOUTS)
+            if name not in LAYOUTS:
+                known = ", ".join(LAYOUTS)
                 raise UsageError(f"cotangent_layouts holds {name!r}: choose from {known}")
         for law in self.properties:
             if not hasattr(law, "violation"):
@@ -100,10 +98,5 @@ class FuzzOptions:
         Raises:
             UsageError: an unknown keyword (the nearest one is named) or a value out of range.
         """
-        known = [part.name for part in fields(cls)]
-        for name in keywords:
-            if name not in known:
-                near = nearest(name, known)
-                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-                raise UsageError(f"unknown option {name!r}: {hint}")
+        refuse_unknown(keywords, [part.name for part in fields(cls)])
         return cls(**keywords)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import torch
 
 from nabla_core.issue import Evidence, Phase
 
+from ..inputs.layouts import shares_memory
 from ..rules import (
     BACKWARD_MISMATCH,
     FORWARD_MISMATCH,
@@ -22,7 +23,7 @@ from ..rules import (
 )
 from ..truth.oracle import Verdict
 from ..wording.compare import Deviation, largest, same_bits
-from ..wording.describe import at_index, describe, number
+from ..wording.describe import at_index, describe, dtype_name, number
 from .subject import TrialCall
 
 __all__ = [
@@ -118,7 +119,7 @@ def written(
 ) -> Finding | None:
     """Return the finding when an input changed that the operator does not hand back."""
     for name, now, then in zip(names, after, before, strict=True):
-        if same_bits(now, then) or _shares_memory(now, outputs):
+        if same_bits(now, then) or shares_memory(now, outputs):
             continue
         moved = largest(now.detach().double() - then.detach().double())
         return Finding(
@@ -208,11 +209,5 @@ def _numbers(found: Deviation) -> tuple[tuple[str, Evidence], ...]:
 
 
 def _form(tensor: torch.Tensor) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
     place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
-    return f"{tuple(tensor.shape)} {dtype}{place}"
-
-
-def _shares_memory(tensor: torch.Tensor, outputs: Sequence[torch.Tensor]) -> bool:
-    memory = tensor.untyped_storage().data_ptr()
-    return any(output.untyped_storage().data_ptr() == memory for output in outputs)
+    return f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{place}"

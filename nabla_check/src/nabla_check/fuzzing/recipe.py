@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..inputs.layouts import Layout, relayout
+from ..inputs.layout_names import Layout
+from ..inputs.layouts import relayout
 from .values import Fill, fill
 
 __all__ = ["Case", "CaseInput", "axis_size", "is_fixed"]

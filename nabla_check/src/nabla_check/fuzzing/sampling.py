@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..inputs.layouts import LAYOUTS, Layout
+from ..inputs.layout_names import LAYOUTS, Layout
 from ..inputs.specs import ShapeSpace, TensorSpec
 from .recipe import Case, CaseInput, axis_size, is_fixed
 from .values import FILLS, Fill, fills_within

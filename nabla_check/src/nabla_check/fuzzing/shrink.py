@@ -106,7 +106,6 @@ class _Search:
             if size > 1 and all(self.case.size_of.get(axis) == size for axis in group):
                 self._minimise(group, size)
 
-    # ------------------------------------------------------------------ moves
     def _plain(self) -> Case:
         case = replace(self.case, cotangent="contiguous")
         entries = []
@@ -190,7 +189,6 @@ class _Search:
             [replace(entry, **changes) for entry in self.case.inputs]  # type: ignore[arg-type]
         )
 
-    # ------------------------------------------------------------------ sizes
     def _groups(self) -> list[tuple[str, ...]]:
         by_size: dict[int, list[str]] = {}
         for axis, size in self.case.sizes:

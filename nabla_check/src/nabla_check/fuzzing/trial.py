@@ -10,6 +10,7 @@ import torch
 from ..inputs.layouts import copy_as_is
 from ..inputs.operands import is_differentiable
 from ..wording.compare import deviation, largest
+from ..wording.describe import dtype_name
 from .agreement import Comparison, Tolerances, Truth, find_deviation, nearly_equal, room_around
 from .line import Point, judge_call
 from .outcome import (
@@ -86,7 +87,6 @@ class Trial:
             return outcome
         return self._under_laws(kept, outcome)
 
-    # ------------------------------------------------------------------ with a reference
     def _beside_reference(
         self,
         case: Case,
@@ -201,7 +201,6 @@ class Trial:
             return "the numerical derivative agrees with the operator and not with the reference"
         return ""
 
-    # ------------------------------------------------------------------ without a reference
     def _alone(
         self, case: Case, tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
     ) -> Outcome:
@@ -221,7 +220,7 @@ class Trial:
         point = Point(tensors=kept, cotangents=cotangents)
         verdict = judge_call(subject, subject.candidate, got, case, point)
         if verdict is None:
-            names = sorted({str(x.dtype).removeprefix("torch.") for x in kept})
+            names = sorted({dtype_name(x.dtype) for x in kept})
             reason = f"no numerical derivative in {', '.join(names)}; give a reference"
             return Outcome(state="skipped", reason=reason)
         if verdict.state == "differs" and _is_generic_point(case):
@@ -252,7 +251,6 @@ class Trial:
                     return layout_dependent(index, len(got.outputs), found)
         return None
 
-    # ------------------------------------------------------------------ both
     def _raised(self, case: Case, got: TrialCall, contrast: str) -> Outcome:
         if isinstance(got.error, _REFUSALS) and self._refuses_layout(case):
             return Outcome(state="skipped", reason=f"a layout is refused ({got.refusal})")

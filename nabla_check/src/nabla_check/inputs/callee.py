@@ -47,6 +47,10 @@ class Callee:
         """Buffers of the module by name."""
         return {} if self.module is None else dict(self.module.named_buffers())
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers of the module by name."""
+        return {**self.parameters(), **self.buffers()}
+
     def __call__(
         self,
         args: Sequence[object],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -21,6 +22,13 @@ Gradients = tuple[torch.Tensor | None, ...]
 """One per differentiable operand; ``None`` where autograd delivers nothing."""
 
 
+_SPARSE = (
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
 _NO_GRAD_CALL = "incompatible with .grad()"
 
 
@@ -62,6 +70,12 @@ class Outputs:
         return self.pick(self.live)
 
     @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Names of :attr:`tensors`."""
+        pairs = zip(self.tree.names, self.tree.leaves, strict=True)
+        return tuple(name for name, leaf in pairs if isinstance(leaf, torch.Tensor))
+
+    @property
     def live_names(self) -> tuple[str, ...]:
         """Names of the outputs that carry a gradient."""
         return tuple(self.tree.names[index] for index in self.live)
@@ -85,6 +99,7 @@ class Evaluator:
         stochastic: the operator draws random numbers, so every call starts from ``start``.
         hands_copies: the operator works in place, so it gets copies that are no leaves.
         accumulates: gradients come through ``backward()`` and ``.grad``, for ``grad()`` is refused.
+        gives_sparse: an output is sparse; it is judged by its dense values.
         handed: leaves that the last call was given.
         forwards: calls so far.
         backwards: backward passes so far.
@@ -97,6 +112,7 @@ class Evaluator:
         self.stochastic = False
         self.hands_copies = False
         self.accumulates = False
+        self.gives_sparse = False
         self.handed: list[object] = []
         self.forwards = 0
         self.backwards = 0
@@ -126,6 +142,9 @@ class Evaluator:
         """
         returned = self._call(values, operands or self.operands, stage)
         tree = flatten(returned, "output")
+        if any(map(_is_sparse, tree.leaves)):
+            self.gives_sparse = True
+            tree = replace(tree, leaves=tuple(map(_dense, tree.leaves)))
         live = tuple(
             index
             for index, leaf in enumerate(tree.leaves)
@@ -138,7 +157,10 @@ class Evaluator:
     ) -> tuple[torch.Tensor, ...]:
         """Return the outputs ``live`` at ``points`` without recording a graph."""
         with torch.no_grad():
-            leaves = leaves_of(self._call(points, operands or self.operands, "forward nearby"))
+            returned = self._call(points, operands or self.operands, "forward nearby")
+            leaves = leaves_of(returned)
+            if self.gives_sparse:
+                leaves = list(map(_dense, leaves))
         chosen = [leaves[index] for index in live if index < len(leaves)]
         return tuple(leaf for leaf in chosen if isinstance(leaf, torch.Tensor))
 
@@ -188,7 +210,10 @@ class Evaluator:
             return tuple(None for _ in values)
         self.backwards += 1
         try:
-            return self._pull(tensors, values, cotangents, create_graph)
+            pulled = self._pull(tensors, values, cotangents, create_graph)
+            if all(g is None or g.layout is torch.strided for g in pulled):
+                return pulled
+            return tuple(map(_dense, pulled))
         except Exception as error:
             raise OperatorRaised(stage, error) from error
 
@@ -220,3 +245,15 @@ class Evaluator:
         for value in values:
             value.grad = None
         return gradients
+
+
+_Leaf = TypeVar("_Leaf")
+
+
+def _dense(leaf: _Leaf) -> _Leaf:
+    """Sparse outputs and gradients, as embeddings give, count by their values."""
+    return leaf.to_dense() if _is_sparse(leaf) else leaf  # type: ignore[attr-defined]
+
+
+def _is_sparse(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout in _SPARSE

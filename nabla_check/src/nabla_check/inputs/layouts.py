@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
 
 import torch
 
-__all__ = ["LAYOUTS", "Layout", "changes_memory", "copy_as_is", "layout_of", "relayout"]
+from .layout_names import Layout
 
-Layout = Literal["contiguous", "transposed", "strided", "sliced", "expanded", "rows"]
-LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "strided", "sliced", "expanded")
+__all__ = ["changes_memory", "copy_as_is", "layout_of", "relayout", "shares_memory"]
 
 _LONGEST_OFFSET = 8
 
@@ -36,11 +35,19 @@ def copy_as_is(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(memory, source.shape, source.stride(), offset)
 
 
+def shares_memory(tensor: torch.Tensor, others: Iterable[torch.Tensor]) -> bool:
+    """Whether ``tensor`` lies in the same storage as one of ``others``."""
+    memory = tensor.untyped_storage().data_ptr()
+    return any(other.untyped_storage().data_ptr() == memory for other in others)
+
+
 def changes_memory(tensor: torch.Tensor, layout: Layout) -> bool:
     """Whether ``layout`` differs from contiguous memory for a tensor of this shape."""
     if layout == "contiguous" or tensor.numel() < 2 or tensor.layout != torch.strided:
         return False
     sides = [size for size in tensor.shape if size > 1]
+    if layout == "channels_last":
+        return tensor.dim() >= 3 and tensor.shape[1] > 1 and max(tensor.shape[2:]) > 1
     return len(sides) >= 2 if layout in ("transposed", "sliced", "rows") else True
 
 
@@ -61,8 +68,9 @@ def relayout(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
 
     ``transposed`` reverses the order of the axes in memory, ``strided`` leaves gaps between the
     elements and starts behind the storage's begin, ``sliced`` leaves gaps between the rows,
-    ``expanded`` repeats the first element of every axis with stride 0, ``rows`` the first slice
-    along the first axis (the values change).
+    ``channels_last`` moves the second axis behind the others, ``expanded`` repeats the first
+    element of every axis with stride 0, ``rows`` the first slice along the first axis (both change
+    the values).
     """
     if not changes_memory(tensor, layout):
         return tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -70,6 +78,8 @@ def relayout(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     if layout == "transposed":
         axes = tuple(reversed(range(source.dim())))
         return source.permute(axes).contiguous().permute(axes)
+    if layout == "channels_last":
+        return source.movedim(1, -1).contiguous().movedim(-1, 1)
     if layout == "expanded":
         corner = source[(slice(0, 1),) * source.dim()].clone()
         return corner.expand(source.shape)

@@ -122,23 +122,26 @@ class Operands:
         """Flatten the inputs of a check; recipes are drawn, module state is appended.
 
         Raises:
-            UsageError: ``inputs`` is neither a sequence nor a mapping nor a tensor.
+            UsageError: ``inputs`` is neither a sequence nor a mapping nor a tensor, or a sparse or
+                nested tensor requires a gradient.
         """
         args = _positional(inputs)
         if args is None:
             args, kwargs = (), {**_keyword(inputs), **kwargs}
-        state = {**callee.parameters(), **callee.buffers()}
+        state = callee.state()
         tree = flatten((args, dict(kwargs), state), atoms=(TensorSpec,))
         drawn = [draw(x, generator) if isinstance(x, TensorSpec) else x for x in tree.leaves]
         tree = replace(tree, leaves=tuple(drawn))
         names = _readable(tree.names, callee)
         marked = [i for i, leaf in enumerate(drawn) if _requires_grad(leaf)]
+        for index in marked:
+            _must_be_strided(names[index], drawn[index])
         assumed: list[int] = []
         if all(names[index] in state for index in marked):
             assumed = [
                 index
                 for index, leaf in enumerate(drawn)
-                if is_differentiable(leaf) and names[index] not in state
+                if is_differentiable(leaf) and _is_strided(leaf) and names[index] not in state
             ]
         live = tuple(sorted({*marked, *assumed}))
         return cls(
@@ -176,6 +179,20 @@ def _frozen(leaves: Sequence[object], live: Sequence[int]) -> tuple[int, ...]:
 
 def _requires_grad(leaf: object) -> bool:
     return is_differentiable(leaf) and isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+
+def _is_strided(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+
+
+def _must_be_strided(name: str, leaf: object) -> None:
+    if isinstance(leaf, torch.Tensor) and not _is_strided(leaf):
+        kind = str(leaf.layout).removeprefix("torch.")
+        raise UsageError(
+            f"{name} is {kind} and requires a gradient, only dense tensors can be differentiated: "
+            "give its values as a dense input and build it inside the candidate, or give it "
+            "without requires_grad"
+        )
 
 
 def _positional(inputs: object) -> tuple[object, ...] | None:

@@ -10,7 +10,8 @@ import torch
 
 from nabla_core.errors import UsageError
 
-from .layouts import LAYOUTS, Layout, relayout
+from .layout_names import LAYOUTS, Layout
+from .layouts import relayout
 
 __all__ = ["Distribution", "ShapeSpace", "TensorSpec", "draw", "shapes", "tensor"]
 

@@ -13,7 +13,7 @@ from nabla_core.report import NotEvaluated
 from ..check_operator import operator
 from ..fuzzing.fuzz_operator import fuzz
 from ..fuzzing.sampling import Recipe, example_case
-from ..inputs.layouts import LAYOUTS
+from ..inputs.layout_names import LAYOUTS
 from ..inputs.specs import TensorSpec, shapes, tensor
 from ..result import CheckResult
 from ..rules import BACKWARD_MISMATCH, COTANGENT_LAYOUT, INPUT_LAYOUT

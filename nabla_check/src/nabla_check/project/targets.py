@@ -121,7 +121,8 @@ def _load_module(name: str) -> ModuleType:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = str(path.resolve()).encode(errors="surrogateescape")  # any bytes that a file can have
+    digest = hashlib.sha256(name).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"nabla_target_{digest}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
@@ -131,7 +132,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses and pickling look their module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself is no target
         del sys.modules[spec.name]
         raise InputError(f"{path} raised {type(error).__name__}: {error}") from error
     return module

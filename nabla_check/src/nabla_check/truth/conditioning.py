@@ -15,7 +15,7 @@ from ..inputs.evaluation import Cotangents, Evaluator, OperatorRaised, Outputs
 from ..inputs.operands import Operands, Values, is_differentiable
 from ..wording.compare import largest
 
-__all__ = ["disturbed", "gradient_floors", "output_floors"]
+__all__ = ["disturbed", "gradient_floors", "output_floors", "random_signs"]
 
 _DISTURBANCE = 2.0**-30
 _ROOM = 64.0
@@ -30,7 +30,7 @@ def disturbed(
     tensors: Sequence[torch.Tensor], relative: float, generator: torch.Generator
 ) -> Values:
     """Return copies whose elements are changed by ``relative``, each up or down at random."""
-    return tuple(tensor.detach() * (1 + relative * _signs(tensor, generator)) for tensor in tensors)
+    return tuple(x.detach() * (1 + relative * random_signs(x, generator)) for x in tensors)
 
 
 def output_floors(
@@ -103,7 +103,8 @@ def _change(new: torch.Tensor | None, old: torch.Tensor | None) -> float:
     return largest(new.detach() - old.detach())
 
 
-def _signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def random_signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw +1 and -1, in the shape and real dtype of ``tensor``."""
     flips = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
     dtype = tensor.real.dtype if tensor.is_complex() else tensor.dtype
     return (flips * 2 - 1).to(dtype=dtype, device=tensor.device)

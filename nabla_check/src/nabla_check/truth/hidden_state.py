@@ -6,13 +6,14 @@ import torch
 
 from ..examination import Examination
 from ..inputs.evaluation import OperatorRaised
+from ..inputs.operands import Operands
 from ..wording.compare import same_bits
 
 __all__ = ["reads_updated_state"]
 
 
-def reads_updated_state(exam: Examination) -> bool:
-    """Whether the output depends on buffers that the call itself changes.
+def reads_updated_state(exam: Examination, operands: Operands) -> bool:
+    """Whether the output at ``operands`` depends on buffers that the call itself changes.
 
     Autograd treats such state as constant on purpose (running centres, power iterations), a
     numerical derivative cannot. State that is only kept for later, as the running statistics of a
@@ -21,9 +22,8 @@ def reads_updated_state(exam: Examination) -> bool:
     names = exam.candidate.callee.buffers()
     if not names:
         return False
-    operands = exam.operands
     try:
-        first = exam.candidate.forward(operands.values(), stage="forward nearby")
+        first = exam.candidate.forward(operands.values(), operands=operands, stage="forward nearby")
         handed = exam.candidate.handed
         updated = {
             index: leaf.detach().clone()

@@ -13,7 +13,7 @@ from ..inputs.evaluation import OperatorRaised
 from ..inputs.operands import Operands, Values
 from ..wording.compare import is_finite
 from .oracle import FINE, WIDE, Curve, Verdict, glance, judge, judge_by_the_way
-from .products import normal_like, projection, size_of, steps_for
+from .products import alone, normal_like, projection, size_of, steps_for
 from .resolution import Resolution
 from .slopes import has_slopes, is_smooth
 
@@ -107,16 +107,18 @@ def passes_coarsely(exam: Examination, point: Baseline) -> bool:
 
 def is_smooth_at(exam: Examination, point: Baseline, which: int, flat: int) -> bool:
     """Whether the function is smooth along one element of operand ``which``."""
-    directions: list[torch.Tensor | None] = [None] * len(point.values)
-    directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
-    return is_smooth_along(exam, point, directions)
+    return is_smooth_along(exam, point, _along_element(point, which, flat))
 
 
 def has_slopes_at(exam: Examination, point: Baseline, which: int, flat: int) -> bool:
     """Whether the function has one-sided slopes along one element: NaN is no gradient there."""
-    directions: list[torch.Tensor | None] = [None] * len(point.values)
-    directions[which] = _unit(point.operands.originals()[which], flat, 1.0)
-    return has_slopes(curve_along(exam, point, directions), ladder_of(exam))
+    curve = curve_along(exam, point, _along_element(point, which, flat))
+    return has_slopes(curve, ladder_of(exam))
+
+
+def _along_element(point: Baseline, which: int, flat: int) -> list[torch.Tensor | None]:
+    unit = _unit(point.operands.originals()[which], flat, 1.0)
+    return alone(which, len(point.values), unit)
 
 
 def is_smooth_along(
@@ -132,8 +134,7 @@ def judge_operand(
     exam: Examination, point: Baseline, which: int, direction: torch.Tensor
 ) -> Verdict:
     """Judge one operand along ``direction``."""
-    directions: list[torch.Tensor | None] = [None] * len(point.values)
-    directions[which] = direction
+    directions = alone(which, len(point.values), direction)
     return judge(
         curve_along(exam, point, directions),
         *projection(point.gradients, directions),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
+
+from nabla_core.issue import Issue
 
 from ..examination import Examination
 from ..inputs.evaluation import OperatorRaised, Outputs
@@ -31,14 +33,22 @@ def choose_precision(exam: Examination) -> None:
         exam.reference.operands = exam.operands
 
 
-def measure_resolution(exam: Examination, outputs: Outputs) -> None:
+def measure_resolution(exam: Examination, outputs: Outputs) -> Iterator[Issue]:
     """Set ``exam.resolution`` to that of the coarsest dtype among operands and outputs.
 
-    An operator that computes in lower precision inside counts by what it really delivers.
+    An operator that computes in lower precision inside counts by what it really delivers, and a
+    note says so.
     """
     dtypes = [*_dtypes(exam.operands), *(x.dtype for x in outputs.differentiable)]
     inside = _inner_dtype(exam.operands.originals(), outputs)
     exam.resolution = resolution_of(dtypes if inside is None else [*dtypes, inside])
+    if inside is not None:
+        yield exam.note(
+            "float64",
+            "for float64 inputs the outputs have the digits of float32 only, so relative errors "
+            f"below {exam.tolerance:g} are not seen",
+            phase="forward",
+        )
 
 
 def _dtypes(operands: Operands) -> list[torch.dtype]:

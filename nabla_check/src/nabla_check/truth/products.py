@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 __all__ = [
+    "alone",
     "as_vector",
     "inner",
     "norm_of_products",
@@ -82,6 +83,11 @@ def steps_for(
         size = size_of(point)
         directions.append(normal_like(point, generator).mul_(size))
     return tuple(directions)
+
+
+def alone(which: int, count: int, direction: torch.Tensor) -> list[torch.Tensor | None]:
+    """Return directions for ``count`` operands of which only ``which`` moves."""
+    return [direction if index == which else None for index in range(count)]
 
 
 def size_of(point: torch.Tensor) -> float:

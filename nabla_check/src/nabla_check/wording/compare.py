@@ -43,20 +43,43 @@ class Deviation:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold equal values, NaN equal to NaN."""
-    if a.shape != b.shape or a.dtype is not b.dtype:
+    """Whether two tensors hold equal values, NaN equal to NaN; sparse ones in equal patterns."""
+    if a.shape != b.shape or a.dtype is not b.dtype or a.layout is not b.layout:
         return False
-    if torch.equal(a, b):
+    if a.layout is not torch.strided:
+        pairs = zip(_parts(a.detach()), _parts(b.detach()), strict=True)
+        return all(same_bits(left, right) for left, right in pairs)
+    left, right = _computable(a), _computable(b)
+    if torch.equal(left, right):
         return True
-    left, right = a.detach(), b.detach()
     if not (left.is_floating_point() or left.is_complex()):
         return False
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
+def _computable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor`` detached; complex32, for which torch has no arithmetic, as complex64."""
+    kept = tensor.detach()
+    return kept.to(torch.complex64) if kept.dtype is torch.complex32 else kept
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the dense tensors that a sparse or jagged one is made of."""
+    if tensor.layout is torch.sparse_coo:
+        ordered = tensor.coalesce()
+        return ordered.indices(), ordered.values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    if tensor.layout is torch.jagged:
+        return tensor.values(), tensor.offsets()  # type: ignore[attr-defined]
+    return (tensor.to_dense(),)
+
+
 def is_finite(tensor: torch.Tensor) -> bool:
     """Whether there is neither NaN nor infinity; most often decided by one sum."""
-    kept = tensor.detach()
+    kept = tensor.detach() if tensor.dtype is not torch.complex32 else _computable(tensor)
     total = complex(kept.sum())
     return cmath.isfinite(total) or bool(torch.isfinite(kept).all())
 
@@ -65,7 +88,7 @@ def largest(tensor: torch.Tensor | None) -> float:
     """Largest finite magnitude, 0 for a missing or empty tensor."""
     if tensor is None or not tensor.numel():
         return 0.0
-    kept = tensor.detach()
+    kept = tensor.detach() if tensor.dtype is not torch.complex32 else _computable(tensor)
     if kept.is_floating_point():
         top = float(torch.linalg.vector_norm(kept, math.inf))
     else:
@@ -88,7 +111,7 @@ def deviation(
         relative: tolerance in units of the largest finite expected magnitude.
         absolute: tolerance in the tensors' own unit.
     """
-    left, right = got.detach(), expected.detach()
+    left, right = _computable(got), _computable(expected)
     if not left.numel() or torch.equal(left, right):
         return None
     wide = torch.complex128 if left.is_complex() or right.is_complex() else torch.float64

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import torch
+
 from .compare import Deviation
 
-__all__ = ["apart", "at_index", "describe", "number"]
+__all__ = ["apart", "at_index", "describe", "dtype_name", "number"]
 
 
 def number(value: float) -> str:
     """Return ``value`` with as many digits as a reader can use."""
     return f"{value:.6g}"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return e.g. ``float32``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def apart(left: float, right: float) -> tuple[str, str]:
