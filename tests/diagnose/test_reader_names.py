@@ -2,6 +2,7 @@
 
 import pytest
 
+from nabla_core.errors import InputError
 from nabla_diagnose.readers.discovery import find_logs
 from nabla_diagnose.readers.mapping import ReadOptions, map_columns
 from nabla_diagnose.readers.naming import direction_of
@@ -166,3 +167,8 @@ def test_links_are_not_followed(tmp_path):
     (tmp_path / "logs" / "loop").symlink_to(tmp_path)
 
     assert find_logs([str(tmp_path / "logs")]) == []
+
+
+def test_an_empty_name_is_not_the_present_folder():
+    with pytest.raises(InputError, match="empty name"):
+        find_logs([""])

@@ -50,7 +50,7 @@ def test_epochs_are_rows_as_well(judge):
     val = [0.69, 0.66, 0.6, 0.55, 0.53, 0.52, *(0.52 + 0.008 * k for k in range(1, 11))]
     rows = [{"loss": a, "val_loss": b} for a, b in zip(train, val, strict=True)]
 
-    assert judge(rows).rules == ["RUN108"]
+    assert judge(rows).notes == ["RUN108"]
 
 
 def test_a_metric_that_still_improves_makes_it_information(judge, healthy):

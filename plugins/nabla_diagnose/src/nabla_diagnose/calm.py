@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,13 +31,15 @@ class Calm:
     Attributes:
         highest: signal to its highest value.
         lowest: signal to its lowest value.
+        rows: number of rows for which the bounds hold.
     """
 
-    __slots__ = ("_ceilings", "_fixed", "highest", "lowest")
+    __slots__ = ("_ceilings", "_fixed", "highest", "lowest", "rows")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.highest = dict.fromkeys(names, _MOST)
         self.lowest = dict.fromkeys(self.highest, -_MOST)
+        self.rows = math.inf
         self._fixed: float | None = None
         self._ceilings: list[tuple[float, Iterator[float]]] = []
 
@@ -51,6 +54,10 @@ class Calm:
         bound = self.lowest.get(name, _MOST)
         if bound == bound and not value <= bound:
             self.lowest[name] = value
+
+    def last_for(self, rows: float) -> None:
+        """Have the bounds hold for so many rows only, then they are asked for anew."""
+        self.rows = min(self.rows, rows)
 
     def put_under(self, ceilings: Iterable[Ceilings], chart: Chart) -> None:
         """Bound the loss until the next block is complete, by what costs least at first.

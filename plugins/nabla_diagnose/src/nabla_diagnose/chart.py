@@ -120,8 +120,7 @@ class Chart:
         self.found: set[str] = set()
         self.seen: set[str] = set()
         self.other_losses: tuple[str, ...] = ()
-        self.now = Moment(-1, 0)
-        self.rows = self.block_count = self.recorded_step = 0
+        self.rows = self.block_count = self.step = self.recorded_step = 0
         self.loss: float | None = None
         self.grad_norm: float | None = None
         self.update: float | None = None
@@ -136,6 +135,8 @@ class Chart:
         self.level: Level | None = None
         self.best, self._distance = math.inf, 0.0
         self.best_at = Moment(0, 0)
+        # whether the last two blocks are both above the one before
+        self.rises, self._latest = False, (math.inf, math.inf)
         self._unpaid: list[tuple[Sequence[float], Sequence[int], int]] = []
         self.shrinking = False
         self.rewound_at = -_KEPT_ROWS
@@ -186,19 +187,18 @@ class Chart:
             stretch: known signals only.
             rows: which rows of it, at least one.
         """
-        columns, last = stretch.columns, rows.stop - 1
-        losses, step = columns["loss"][rows], stretch.steps[last]
+        columns, steps, last = stretch.columns, stretch.steps, rows.stop - 1
+        losses, step = columns["loss"][rows], steps[last]
         if "lr" in columns:
             self.lr = columns["lr"][last]
         self.update = columns["update_ratio"][last] if "update_ratio" in columns else None
         self.grad_norm = columns["grad_norm"][last] if "grad_norm" in columns else None
         self.loss = losses[-1]
         if not self._block_losses:
-            self._block_start = Moment(self.rows, stretch.steps[rows.start])
-        self._gap = step - (stretch.steps[last - 1] if len(losses) > 1 else self.now.step)
+            self._block_start = Moment(self.rows, steps[rows.start])
+        self._gap = step - (steps[last - 1] if last > rows.start else self.step)
         self.rows += len(losses)
-        self.recorded_step = step
-        self.now = Moment(self.rows - 1, step)
+        self.step = self.recorded_step = step
         self.losses.extend(losses)
         if len(self.first) < BLOCK_ROWS:
             self._take_start(losses)
@@ -243,9 +243,9 @@ class Chart:
 
     # ------------------------------------------------------------------ what is known
     @property
-    def step(self) -> int:
-        """Optimizer step of the current row."""
-        return self.now.step
+    def now(self) -> Moment:
+        """The current row, or the last one before a record without a loss."""
+        return Moment(self.rows - 1, self.step)
 
     @property
     def chance(self) -> float | None:
@@ -294,11 +294,11 @@ class Chart:
 
     # ------------------------------------------------------------------ private
     def _move(self, step: int) -> None:
-        if self.rows and step <= self.now.step:
+        if self.rows and step <= self.step:
             self.rewound_at = self.rows
         elif self.rows:
-            self._gap = step - self.now.step
-        self.now = Moment(self.rows, step)
+            self._gap = step - self.step
+        self.step = step
         self.rows += 1
 
     def _take_update(self) -> None:
@@ -332,6 +332,8 @@ class Chart:
         self._ordered.append(ordered)
         if self.block_count >= CALM_ROWS // BLOCK_ROWS:
             self.level = Level(tuple(self._calm), self._ordered)
+        before, previous = self._latest
+        self._latest, self.rises = (previous, loss), before < min(previous, loss)
         if loss < self.best:
             self.best, self.best_at = loss, self._block_start
         self._block_losses = []

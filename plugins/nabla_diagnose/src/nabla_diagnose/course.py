@@ -90,11 +90,14 @@ class Course:
     # ------------------------------------------------------------------ private
     def _sort_out(self) -> None:
         waiting, self._waiting, self._rows = self._waiting, [], 0
+        all_steps = list(chain.from_iterable(steps for steps, _ in waiting))
         for name, sampler in self._curves.items():
             having = [(steps, columns[name]) for steps, columns in waiting if name in columns]
             if having:
-                steps, values = zip(*having, strict=True)
-                sampler.extend(list(chain.from_iterable(steps)), list(chain.from_iterable(values)))
+                steps = all_steps
+                if len(having) < len(waiting):
+                    steps = list(chain.from_iterable(found for found, _ in having))
+                sampler.extend(steps, list(chain.from_iterable(values for _, values in having)))
 
     def _curve(self, wanted: tuple[str, tuple[str, ...], Scale]) -> Curves | None:
         title, names, scale = wanted

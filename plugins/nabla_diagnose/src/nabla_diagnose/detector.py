@@ -31,6 +31,10 @@ class RunDetector(RowJudge):
             issues = self.row(record.step, record.signals)
             if issues is not None:
                 return issues
+        return self.look(record)
+
+    def look(self, record: StepRecord) -> list[Issue]:
+        """Judge a record at once, after those that wait."""
         self.settle()
         self._course.take(record.step, record.signals)
         return self._judge(record)
@@ -73,14 +77,16 @@ class RunDetector(RowJudge):
         stretch, calm = self._between(span, slice(row, end), finite)
         if stretch is None or calm is None or not calm.holds_rates(stretch):
             return row, []
-        before, losses, found, taken = self.chart.now.step, stretch.columns["loss"], [], 0
-        while taken + BLOCK_ROWS <= len(losses) and calm is not None:
+        chart, losses, found, taken = self.chart, stretch.columns["loss"], [], 0
+        before, first = chart.step, chart.rows
+        while taken + BLOCK_ROWS <= min(len(losses), self._until - first):
             rows = slice(taken, taken + BLOCK_ROWS)
             if not calm.allows(max(losses[rows])):
                 break
-            self.chart.take_losses(stretch, rows)
+            chart.take_losses(stretch, rows)
             found += self._block()
-            calm, taken = self._calm_for(self._names), rows.stop
+            calm.put_under(self._under_level, chart)
+            taken = rows.stop
         if taken:
             self._owe(stretch.first(taken), before)
         return row + taken, self._note(found) if found else found
@@ -119,7 +125,7 @@ class RunDetector(RowJudge):
 
     def _between(self, span: Span, rows: slice, finite: bool) -> tuple[Stretch | None, Calm | None]:
         """Return rows if they are finite and later than the ones before, and their bounds."""
-        if "val_loss" in span.dense or span.steps[rows.start] <= self.chart.now.step:
+        if "val_loss" in span.dense or span.steps[rows.start] <= self.chart.step:
             return None, None
         calm = self._calm_for(tuple(span.dense))
         if calm is None:

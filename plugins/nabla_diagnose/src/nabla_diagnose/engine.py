@@ -82,7 +82,8 @@ class RunSession:
             signals: what it logs; ``None`` is not measured.
 
         Returns:
-            The issues that it raised, each once; ``None`` if it has to be given to :meth:`take`.
+            The issues that it raised, each once; ``None`` if others want to see it, too: it has to
+            be given to :meth:`take`.
         """
         self._judge_alone = detector = self._only_detector()
         self.waiting = None
@@ -94,7 +95,7 @@ class RunSession:
             self.session.retire(detector, error)
             return []
         if found is None:
-            return None
+            return self._look(detector, step, signals)
         self.waiting = detector.waiting
         return self._kept(step, found)
 
@@ -130,6 +131,21 @@ class RunSession:
                 self.session.add(issue)
         except Exception as error:  # as the session does: a check that raises is told, and retired
             self.session.retire(detector, error)
+
+    def _look(
+        self, detector: RunDetector, step: int, signals: Mapping[str, float | None]
+    ) -> list[Issue]:
+        """Judge a row that has to be looked at."""
+        known = {name: float(value) for name, value in signals.items() if value is not None}
+        record = StepRecord(step=step, time_s=0.0, signals=known)
+        self.source.note(record)
+        try:
+            found = detector.look(record)
+        except Exception as error:  # as above
+            self.session.retire(detector, error)
+            return []
+        self.waiting = detector.waiting
+        return self._kept(step, found)
 
     def _kept(self, step: int, found: list[Issue]) -> list[Issue]:
         """Note a step, and add what was found to the session; return what is new."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from nabla_core.issue import Issue
@@ -54,7 +53,7 @@ class LiveDetector(RunDetector):
         if self.probe is None and self.waiting.take(record.step, record.signals):
             return () if self.waiting.room else self.complete()
         if record.layers:  # ranges, for other rules
-            record = replace(record, layers={}, layout=())
+            record = record._replace(layers={}, layout=())
         return super().step(record if self.probe is None else self._measured(record, self.probe))
 
     def note(self, signals: Mapping[str, float]) -> list[Issue]:
@@ -74,10 +73,10 @@ class LiveDetector(RunDetector):
         if measured.update_ratio is not None:
             signals["update_ratio"] = measured.update_ratio
         if not measured.columns:
-            return replace(record, signals=signals)
+            return record._replace(signals=signals)
         layout = tuple(dict.fromkeys(name for c in measured.columns.values() for name in c))
         layers = aligned(measured.columns, layout)
-        return replace(record, signals=signals, layers=layers, layout=layout)
+        return record._replace(signals=signals, layers=layers, layout=layout)
 
 
 def aligned(

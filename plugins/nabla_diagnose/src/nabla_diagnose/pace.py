@@ -12,7 +12,16 @@ from .checks.check import Check, LayerCheck
 
 __all__ = ["Pace", "pace_of"]
 
-_METHODS = ("row", "record", "block", "validation", "layers", "ceilings", "pass_over")
+_METHODS = (
+    "row",
+    "record",
+    "block",
+    "validation",
+    "layers",
+    "ceilings",
+    "pass_over",
+    "idle_until",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import struct
+import sys
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
-from operator import mul, truediv
+from operator import mul
 
 __all__ = [
     "autocorrelation",
@@ -20,6 +20,7 @@ __all__ = [
     "roughness",
     "spread",
     "swift_autocorrelation",
+    "swift_products",
 ]
 
 _NORMAL = 1.4826
@@ -30,7 +31,10 @@ of one row after five."""
 _TURNS = 0.58
 """Share of the rows at which the loss turns: two thirds of independent ones, half of averages."""
 _NEAR_ROWS = 20
-_ROUNDED_POWER = 27_000.0
+_ROUNDED_LENGTH = math.sqrt(27_000.0)
+_LEAST_LENGTH = 1e-150
+_LAST_BITS = 1.5 * 2.0**52
+"""Beside it, the last bit of a number counts ones."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -145,6 +149,21 @@ def autocorrelation(values: Sequence[float], lags: range) -> dict[int, float]:
 def swift_autocorrelation(values: Sequence[float], lags: int) -> list[float]:
     """Return :func:`autocorrelation` at the lags below ``lags``, to within some hundredths.
 
+    Args:
+        values: at most a thousand numbers.
+        lags: how many lags, from 0 on; at most as many as there are values.
+
+    Returns:
+        Zeros where the sum of the squares is next to zero or to infinity.
+    """
+    products, count = swift_products(values, lags), len(values)
+    scale = count / (products[0] or 1)
+    return [scale * product / (count - lag) for lag, product in enumerate(products)]
+
+
+def swift_products(values: Sequence[float], lags: int) -> Sequence[int]:
+    """Return the sums of the products at the lags below ``lags``, in some unit.
+
     The values are rounded and written side by side into one long integer; the digits of its product
     with its mirror image are the sums at all lags (Kronecker's substitution).
 
@@ -153,26 +172,29 @@ def swift_autocorrelation(values: Sequence[float], lags: int) -> list[float]:
         lags: how many lags, from 0 on; at most as many as there are values.
 
     Returns:
-        Zeros where the sum of the squares is zero or overflows.
+        Zeros where the sum of the squares is next to zero or to infinity.
     """
-    count = len(values)
-    power = sum(map(mul, values, values))
-    scale = math.sqrt(_ROUNDED_POWER / power) if power > 0.0 else math.inf
-    if not 0.0 < scale < math.inf:
-        return [0.0] * lags
-    rounded = list(map(round, map(mul, values, repeat(scale))))
+    count, length = len(values), math.hypot(*values)
+    if not _LEAST_LENGTH < length < 1.0 / _LEAST_LENGTH:
+        return [0] * lags
+    # such a sum is rounded to whole units, and its last bits count them
+    base = _LAST_BITS * math.ldexp(1.0, math.frexp(length / _ROUNDED_LENGTH)[1])
+    sums = array("d", [value + base for value in values])
+    if sys.byteorder == "big":
+        sums.byteswap()
+    rounded = array("H", sums.tobytes())[::4]
     product = _number(rounded) * _number(rounded[::-1])
     signs = _signs(2 * count)
-    digits = (product + signs) ^ signs
-    sums = struct.unpack(f"<{2 * count}h", digits.to_bytes(4 * count, "little"))[count - 1 :]
-    overlaps = map(truediv, repeat(count), range(count, count - lags, -1))
-    return list(map(truediv, map(mul, sums, overlaps), repeat(sums[0] or 1)))
+    products = array("h", ((product + signs) ^ signs).to_bytes(4 * count, "little"))
+    if sys.byteorder == "big":
+        products.byteswap()
+    return products[count - 1 : count - 1 + lags]
 
 
-def _number(digits: Sequence[int]) -> int:
-    """Return the sum of ``digits[i] * 2 ** (16 * i)``; digits may be negative."""
+def _number(digits: array[int]) -> int:
+    """Return the sum of ``digits[i] * 2 ** (16 * i)``; the digits stand for signed numbers."""
     signs = _signs(len(digits))
-    return (int.from_bytes(struct.pack(f"<{len(digits)}h", *digits), "little") ^ signs) - signs
+    return (int.from_bytes(digits.tobytes(), "little") ^ signs) - signs
 
 
 @lru_cache(maxsize=16)

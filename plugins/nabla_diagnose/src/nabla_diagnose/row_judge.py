@@ -27,6 +27,8 @@ __all__ = ["MOST_OWED", "NOTHING", "RowJudge"]
 MOST_OWED = 64
 """Blocks of which the chart takes only the losses until somebody needs the rest."""
 NOTHING: Mapping[str, float] = {}
+_CLEARED_BLOCKS = 4
+"""In one of so many blocks, checks that are done are dropped."""
 _is_done = attrgetter("done")
 
 
@@ -58,11 +60,14 @@ class RowJudge:
         self._tense = -1
         self._names: tuple[str, ...] = ()
         self._calm: Calm | None = None
+        self._until = math.inf
         self._owed: list[Stretch] = []
         self._owed_from = 0
         self._due: list[int] = []
         self._idle: list[float] = []
         self._alarm = 0.0
+        self._resting: frozenset[int] = frozenset()
+        self._first_blocks: list[float] = []
         self._ask(pace.those("row", checks), pace.those("block", checks))
         self._rouse()
         self._by_record = pace.those("record", checks)
@@ -103,7 +108,7 @@ class RowJudge:
         if extra:
             self._course.take(stretch.steps[-1], extra)
         issues = self._pass_over(stretch, extra)
-        self._reopen(tuple(stretch.columns))
+        self._reopen(self._names)
         return issues
 
     def settle(self) -> None:
@@ -156,10 +161,10 @@ class RowJudge:
         return self._reopen(tuple(apart(signals)[0]))
 
     def _reopen(self, names: tuple[str, ...]) -> bool:
-        calm = self._calm_for(names)
+        chart, calm = self.chart, self._calm_for(names)
         if calm is None:
             return False
-        self.waiting.open(calm, names, self.chart.now.step, self.chart.room())
+        self.waiting.open(calm, names, chart.step, chart.room())
         return True
 
     def _calm_for(self, names: tuple[str, ...]) -> Calm | None:
@@ -167,31 +172,36 @@ class RowJudge:
 
         ``None`` if one looks at them all. That is asked once in a block.
         """
-        chart = self.chart
-        if chart.broken is not None or self._tense == chart.block_count or chart.is_beginning():
+        chart, calm = self.chart, self._calm
+        if self._tense == chart.block_count or (not chart.block_count and chart.is_beginning()):
             return None
-        if self._calm is None or self._names != names:
-            if "loss" not in names or not chart.seen.issuperset(names):
+        if calm is None or self._names != names or chart.rows + chart.room() > self._until:
+            calm = self._narrowed(names)
+            if calm is None:
                 return None
-            self._catch_up()
-            self._names, self._calm = names, Calm(names)
-            if not all(check.narrow(chart, self._calm) for check in self._by_row):
-                self._tense, self._calm = chart.block_count, None
-                return None
-        self._calm.put_under(self._under_level, chart)
-        return self._calm
+        calm.put_under(self._under_level, chart)
+        return calm
+
+    def _narrowed(self, names: tuple[str, ...]) -> Calm | None:
+        """Ask every check for its bounds."""
+        chart = self.chart
+        if chart.broken is not None or "loss" not in names or not chart.seen.issuperset(names):
+            return None
+        self._catch_up()
+        self._names, calm = names, Calm(names)
+        narrowed = all(check.narrow(chart, calm) for check in self._by_row)
+        self._until = chart.rows + calm.rows
+        if not narrowed or chart.rows + chart.room() > self._until:
+            self._tense, self._calm = chart.block_count, None
+            return None
+        self._calm = calm
+        return calm
 
     def _pass_over(self, stretch: Stretch, extra: Mapping[str, float]) -> list[Issue]:
         chart = self.chart
-        self._owe(stretch, chart.now.step)
+        self._owe(stretch, chart.step)
         closed = chart.take_losses(stretch, slice(0, len(stretch.steps)))
-        issues: list[Issue] = []
-        if extra:
-            self._catch_up()
-            chart.signals = {**chart.signals, **extra}
-        if extra and chart.other_losses:
-            for check in self._by_record:
-                issues += check.record(chart)
+        issues = self._beside(extra) if extra else []
         if closed:
             issues += self._block()
         value = extra.get("val_loss")
@@ -199,6 +209,17 @@ class RowJudge:
             for check in self._by_validation:
                 issues += check.validation(chart, value)
         return self._note(issues) if issues else issues
+
+    def _beside(self, extra: Mapping[str, float]) -> list[Issue]:
+        """Let what the last row has besides into the chart."""
+        chart = self.chart
+        self._catch_up()
+        chart.signals = {**chart.signals, **extra}
+        found: list[Issue] = []
+        if chart.other_losses:
+            for check in self._by_record:
+                found += check.record(chart)
+        return found
 
     def _owe(self, stretch: Stretch, before: int) -> None:
         """Remember calm rows, after a step, of which the chart takes only the losses."""
@@ -225,12 +246,13 @@ class RowJudge:
             if check.looks_back and check.needs_rest(chart):
                 self._catch_up()
             found += check.block(chart)
-            idle[place] = check.idle_until(chart)
-            changes = changes or idle[place] > following
+            if place in self._resting:
+                idle[place] = check.idle_until(chart)
+                changes = changes or idle[place] > following
         if changes:
             self._due = _not_after(idle, following)
             self._alarm = min(compress(idle, map(gt, idle, repeat(following))), default=math.inf)
-        if any(map(_is_done, self._asked)):
+        if not following % _CLEARED_BLOCKS and any(map(_is_done, self._asked)):
             self._drop_done()
         return found
 
@@ -248,17 +270,21 @@ class RowJudge:
         """Say which checks are asked; their methods are looked up once."""
         self._by_row, self._by_block = by_row, by_block
         self._asked = tuple(dict.fromkeys((*by_row, *by_block)))
-        bounding, passing_over = (
-            [check for check in self._pace.those(method, self._checks) if check in by_row]
-            for method in ("ceilings", "pass_over")
-        )
-        self._under_level = [check.ceilings for check in bounding]
-        self._passing_over = [check.pass_over for check in passing_over]
+        self._first_blocks = [check.first_block for check in by_block]
+        self._under_level = [check.ceilings for check in self._those("ceilings")]
+        self._passing_over = [check.pass_over for check in self._those("pass_over")]
+        resting = set(self._those("idle_until"))
+        self._resting = frozenset(place for place, check in enumerate(by_block) if check in resting)
+
+    def _those(self, method: str) -> list[Check]:
+        """Return the checks that are asked and have a method of their own."""
+        asked = set(self._asked)
+        return [check for check in self._pace.those(method, self._checks) if check in asked]
 
     def _rouse(self) -> None:
         """Forget the bounds of the rows, and until when checks are idle."""
         self._calm, self._alarm = None, 0.0
-        self._idle = [check.first_block for check in self._by_block]
+        self._idle = self._first_blocks.copy()
 
     def _note(self, issues: list[Issue]) -> list[Issue]:
         self.chart.found.update(issue.rule for issue in issues)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from operator import sub
+from operator import sub, truediv
 
 from ..chart import BLOCK_ROWS
-from ..robust import median, swift_autocorrelation
+from ..robust import median, swift_autocorrelation, swift_products
 
 __all__ = ["changes_may_repeat", "may_repeat"]
 
@@ -29,8 +29,11 @@ def changes_may_repeat(losses: Sequence[float], periods: range, limit: float) ->
         periods: rows after which they may come back; the last one at most ``T / 3``.
         limit: correlation at the period, at least.
     """
-    found = swift_autocorrelation(list(map(sub, losses[1:], losses)), periods.stop)
-    return max(found[periods.start :]) >= limit - _CHANGES_MARGIN
+    count, start, stop = len(losses) - 1, periods.start, periods.stop
+    products = swift_products(list(map(sub, losses[1:], losses)), stop)
+    overlaps = range(count - start, count - stop, -1)
+    highest: float = max(map(truediv, products[start:], overlaps))
+    return highest * count >= (limit - _CHANGES_MARGIN) * (products[0] or 1)
 
 
 def may_repeat(

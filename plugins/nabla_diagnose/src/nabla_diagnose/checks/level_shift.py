@@ -95,12 +95,20 @@ class LevelShiftCheck(Check):
     def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
         if chart.block_count:
-            calm.at_most("lr", 1.5 * self._peak)  # before, no rate is taken to jump
+            self._narrow_rate(calm)  # before, no rate is taken to jump
         if self._told:
             return True
         if self._jump is not None:
             calm.at_most("update_ratio", _DESTRUCTIVE)
         return self._since is None
+
+    def _narrow_rate(self, calm: Calm) -> None:
+        """Hold a rate where it is no jump; one at its peak may double, from no less than a half."""
+        if self._rate < self._peak:
+            calm.at_most("lr", 1.5 * self._peak)
+            return
+        calm.at_least("lr", 0.5 * self._peak)
+        calm.at_most("lr", 2.0 * self._peak)
 
     def ceilings(self, chart: Chart) -> Iterator[float]:
         """Yield bounds of a loss that has not left its level, see :class:`Check`.
@@ -126,10 +134,7 @@ class LevelShiftCheck(Check):
         if self._told or self._since is not None:
             return ()
         self._calm, self._progress = chart.level, chart.progress
-        if len(chart.blocks) < 8:
-            return ()
-        blocks = chart.blocks
-        if min(blocks[-1].loss, blocks[-2].loss) <= blocks[-3].loss:
+        if not chart.rises or len(chart.blocks) < 8:
             return ()
         levels = chart.block_losses(8)
         before, after = levels[:-2], levels[-2:]

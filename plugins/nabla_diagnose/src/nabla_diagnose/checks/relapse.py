@@ -40,7 +40,9 @@ class RelapseCheck(Check):
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
-        if chart.block_count < _LEAST_BLOCKS or LOSS_LEVEL_SHIFT.id in chart.found:
+        if not chart.rises or chart.block_count < _LEAST_BLOCKS:
+            return ()
+        if LOSS_LEVEL_SHIFT.id in chart.found:
             return ()
         if not chart.judged:
             return ()

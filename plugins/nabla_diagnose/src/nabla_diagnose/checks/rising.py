@@ -88,6 +88,8 @@ class RisingCheck(Check):
         count = chart.block_count
         if not chart.judged or chart.update is None or count >= _LAST_BLOCK:
             return math.inf
+        if chart.best <= chart.start_level - chart.start_noise:
+            return math.inf  # a loss that has fallen so far has not only risen
         blocks = chart.blocks
         falls = len(blocks) > 1 and blocks[-1].loss <= blocks[-2].loss
         return max(_FIRST_BLOCK, count + 2 if falls else 0)

@@ -12,6 +12,7 @@ from .first_loss import FirstLossCheck
 from .floor import FloorCheck
 from .growth import GrowthCheck
 from .level_shift import LevelShiftCheck
+from .lost_progress import LostProgressCheck
 from .nonfinite import NonFiniteCheck
 from .plateau import PlateauCheck
 from .relapse import RelapseCheck
@@ -38,16 +39,17 @@ _KINDS: tuple[type[Check], ...] = (
     RelapseCheck,
     RisingCheck,
     BlowUpCheck,
+    LostProgressCheck,
     NonFiniteCheck,
     SmallStepsCheck,
     ScheduleCheck,
     SpikeCheck,
     FamiliesCheck,
+    ValidationCheck,
     EvidenceCheck,
     GrowthCheck,
     WavesCheck,
     FloorCheck,
-    ValidationCheck,
     SymmetryCheck,
     WeightsCheck,
     UnitsCheck,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from nabla_core.issue import Issue, Quantity
@@ -23,6 +24,13 @@ __all__ = ["ScaleCheck"]
 _INPUT = 3.0
 """Spread of the first outputs over the norm of the weights: for inputs of unit size it is below
 the inverse root of the number of units, so above 3 the inputs are tens of times too large."""
+_UNTOUCHED = 0.3
+"""Sum of the updates above which wide outputs may be the work of the steps."""
+_PULL = 15.0
+"""Times the gradients of all other layers: that of the first one is as large as its inputs."""
+_EVEN = 3.0
+"""Times the later ones that the second layer's may be: more grows from layer to layer."""
+_LEAST_LAYERS = 3
 _COLLAPSED = 0.01
 _HALVED = 0.5
 """Enough where the loss is below 1 % of its start: a constant output satisfies it."""
@@ -51,8 +59,11 @@ class ScaleCheck(LayerCheck):
         """See :class:`LayerCheck`."""
         if table.count == 1:
             yield from self._drift(chart, table)
-        if table.count <= 2 and "input" not in self._told:
+        untouched = table.count == 1 or chart.distance < _UNTOUCHED
+        if table.count <= 2 and untouched and "input" not in self._told:
             yield from self._input(chart, table)
+        if table.count == 1 and "input" not in self._told:
+            yield from self._pulled(chart, table)
         if chart.options.loss == "custom":
             yield from self._collapse(chart, table)
         yield from self._entropy(chart, table)
@@ -79,6 +90,30 @@ class ScaleCheck(LayerCheck):
                 onset=table.at,
                 where=source,
                 evidence={"ratio": Quantity(value=value / norm, limit=_INPUT)},
+            ),
+        )
+
+    def _pulled(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
+        """Outputs that are bounded hide how large the inputs are, the gradient does not."""
+        gradients = table.column("grad_norm")
+        layers = [layer for layer in table.weighted if layer in gradients]
+        if len(layers) < _LEAST_LAYERS:
+            return
+        first, second, *later = (gradients[layer] for layer in layers)
+        others = max(second, *later)
+        if not _PULL * others < first < math.inf or not 0.0 < second <= _EVEN * max(later):
+            return
+        self._told.add("input")
+        yield verdict(
+            INPUT_SCALE,
+            chart,
+            Finding(
+                message=f"The gradient of {layers[0]} is {first / others:.3g} times that of any "
+                f"other layer at step {chart.step} (limit {_PULL:g}): its inputs are very large.",
+                onset=table.at,
+                where=layers[0],
+                confidence=0.8,
+                evidence={"ratio": Quantity(value=first / others, limit=_PULL)},
             ),
         )
 

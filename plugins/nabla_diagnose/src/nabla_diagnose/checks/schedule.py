@@ -27,8 +27,10 @@ _PLATEAU_ROWS = 5
 _LASTS_ROWS = 3
 _DOUBLED = 2.0
 """Times the peak above which a rate must last, and be no spike of a row or two, to be one."""
-_HIGHER = 1.25
-"""How far the peak may rise in rows that are not looked at."""
+_RISES = 0.4
+"""Share of the peak above which a rate may still rise."""
+_HIGHER = 1.9
+"""How far the peak may rise then, in rows that are not looked at."""
 _MUCH_HIGHER = 20.0
 """The same in the first block, where a rate may grow with the number of the row."""
 
@@ -72,7 +74,10 @@ class ScheduleCheck(Check):
             return self._told or "lr" not in calm.highest
         if self._high:
             return False
-        higher = _HIGHER if chart.block_count else _MUCH_HIGHER
+        if self._since is not None:
+            return self._narrow_low(chart, calm, chart.lr, self._since)
+        higher = _HIGHER if chart.lr > _RISES * self._peak else 1.0
+        higher = higher if chart.block_count else _MUCH_HIGHER
         calm.at_most("lr", higher * self._peak)
         lowest = math.nextafter(_GONE * higher * self._peak, math.inf)
         calm.at_least("lr", lowest)
@@ -80,9 +85,8 @@ class ScheduleCheck(Check):
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        if self._told or chart.lr is None:
+        if self._told or chart.lr is None or self._since is not None:
             return
-        self._since = None
         if "lr" in stretch.columns:
             self._before = stretch.columns["lr"][-1]
         highest = stretch.highest("lr", 0.0)
@@ -92,6 +96,26 @@ class ScheduleCheck(Check):
             return
         for rate in stretch.columns["lr"]:  # of the first block
             self._rise(rate)
+
+    def _narrow_low(self, chart: Chart, calm: Calm, rate: float, since: Moment) -> bool:
+        """Say how many rows of a low rate will be told nothing of."""
+        if self._is_a_step(rate):
+            calm.at_least("lr", rate)
+            calm.at_most("lr", rate)
+            return True
+        calm.at_most("lr", self._limit)
+        last = max(_LOW_ROWS, self._least_rows(chart, since)) - 1
+        calm.last_for(last - (chart.now.row - since.row + 1))
+        return True
+
+    def _least_rows(self, chart: Chart, since: Moment) -> float:
+        """Return after how many rows of a low rate too much of the run is left."""
+        planned = chart.options.planned_steps
+        if since.row < _PLATEAU_ROWS:
+            return math.inf
+        if planned:
+            return 0.0 if since.step <= (1.0 - _LEFT) * planned else math.inf
+        return max(50.0, 0.4 * since.row)
 
     def _rise(self, rate: float) -> None:
         """Take a rate above the peak for the new one, if it is no spike of a row or two.
@@ -113,15 +137,12 @@ class ScheduleCheck(Check):
         return decayed and rate > _GONE_BY_STEPS * self._peak
 
     def _judge(self, chart: Chart, rate: float, low: int, since: Moment) -> Iterable[Issue]:
-        planned = chart.options.planned_steps
-        if planned:
-            enough = since.step <= (1.0 - _LEFT) * planned
-            left = f"{planned - since.step} of {planned} planned steps were left"
-        else:
-            enough = low >= max(50.0, 0.4 * since.row)
-            left = f"{low} rows have followed {since.row} before"
-        if not enough or since.row < _PLATEAU_ROWS or self._is_a_step(rate):
+        if low < self._least_rows(chart, since) or self._is_a_step(rate):
             return
+        planned = chart.options.planned_steps
+        left = f"{low} rows have followed {since.row} before"
+        if planned:
+            left = f"{planned - since.step} of {planned} planned steps were left"
         self._told = True
         yield verdict(
             SCHEDULE_ENDED_EARLY,

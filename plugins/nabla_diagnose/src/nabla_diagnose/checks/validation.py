@@ -18,6 +18,7 @@ from ..rules.samples import REPEATED_BATCH, TOO_GOOD
 from ..rules.trend import OVERFITTING, TRAIN_VAL_GAP, VALIDATION_FROZEN
 from .check import Check, Finding, verdict
 from .metrics import MetricBook
+from .overfitting import Rise, measure_rise, wandering
 
 __all__ = ["ValidationCheck"]
 
@@ -29,15 +30,11 @@ _VISIBLE = 20.0
 """Last digits of the logged values that a change must be worth."""
 _OF_ONE_BATCH = 0.15
 """Noise of the logarithm of the norm of one batch's gradient."""
-_LEARNT = 0.95
-_LEARNT_RISE = 0.05
-"""Share of the minimum that a rise is worth at least where the model had learnt something."""
-_UNLEARNT = 0.1
-"""Share of the minimum that a rise is worth where the model never did better than untrained."""
 _FALLS = 2.5
 """Trend of evaluations that fall all the way."""
-_RISE = 0.2
 _NOISES = 3.0
+_DRIFT = 1.05
+"""Times the least evaluation below which evaluations are level, whatever their trend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ class ValidationCheck(Check):
         self._count = 0
         self._since_best = 0
         self._last_row = -1
+        self._rise: Rise | None = None
         self._told: set[str] = set()
         self._metrics = MetricBook()
 
@@ -80,7 +78,8 @@ class ValidationCheck(Check):
         if self._count < 4:
             return
         yield from self._frozen(chart, latest)
-        yield from self._overfits(chart, latest, rows)
+        self._rise = self._risen(chart, latest, rows)
+        yield from self._overfits(chart)
         yield from self._gap(chart, latest)
         yield from self._too_good(chart, latest)
 
@@ -137,9 +136,9 @@ class ValidationCheck(Check):
     def _moves(self, chart: Chart, then: _Evaluation, latest: _Evaluation) -> bool:
         """Whether the run moved so far between two evaluations that equal values are odd.
 
-        The parameters did, where updates are logged; otherwise the training loss, beyond its noise:
-        at the end of a schedule nothing moves, and nothing is wrong. In either case a change like
-        that of the training loss must have been visible in the digits that the log keeps.
+        The parameters did, where updates are logged, and the training loss did, beyond its noise:
+        at the end of a schedule nothing moves, and nothing is wrong. A change like that of the
+        training loss must have been visible in the digits that the log keeps.
         """
         values = [entry.value for entry in self._kept]
         since = then
@@ -147,47 +146,52 @@ class ValidationCheck(Check):
             since = self._first
             values += chart.recent(20)  # of one value, 2.0, the digits cannot be told
         fell = since.train - latest.train
-        if fell <= _VISIBLE * _resolution(values):
+        noise = wandering([entry.train for entry in list(self._kept)[-20:]])
+        if fell <= max(_VISIBLE * _resolution(values), _NOISES * noise):
             return False
         if "update_ratio" in chart.seen:
             return latest.moved - then.moved > _MOVED
-        noise = _wandering([entry.train for entry in list(self._kept)[-20:]])
-        return fell > max(0.05 * abs(self._start(chart)), _NOISES * noise)
+        return fell > 0.05 * abs(self._start(chart))
 
-    def _overfits(self, chart: Chart, latest: _Evaluation, rows: int) -> Iterable[Issue]:
+    def finish(self, chart: Chart) -> Iterable[Issue]:
+        """Note a rise that lasts to the end and is too small for an alarm."""
+        if self._rise is not None and self._once(OVERFITTING):
+            chart.found.add(OVERFITTING.id)  # the checks that finish later ask for it
+            yield self._overfitting(chart, self._rise, is_alarm=False)
+
+    def _risen(self, chart: Chart, latest: _Evaluation, rows: int) -> Rise | None:
+        """Return how far the validation loss rose while the training loss fell."""
         best = self._best
         if best is None or self._since_best < 4 or OVERFITTING.id in self._told:
-            return
-        kept = [entry.value for entry in self._kept]
-        place = next(i for i, entry in enumerate(self._kept) if entry.at.row >= best.at.row)
-        values = kept[place:]
-        # the least of noisy values is too low: its neighbours say where the minimum lies
-        valley = median(kept[max(0, place - 1) : place + 2])
-        rise = median(values[-3:]) - valley
+            return None
         start = self._start(chart)
-        limit = max(_RISE * abs(start - valley), _least_rise(valley, start) * abs(valley))
-        if rise <= limit:
-            return
-        limit = max(limit, _NOISES * _wandering(kept[-20:]))
         sure = max(0.02 * abs(best.train), 2.5 * chart.noise() / rows**0.5)
-        falls = latest.train < best.train - sure
-        if rise <= limit or not falls or mann_kendall(values[-12:]) <= 2.0:
+        if latest.train >= min(best.train - sure, start) or not chart.judged:
+            return None
+        place = next(i for i, entry in enumerate(self._kept) if entry.at.row >= best.at.row)
+        return measure_rise([entry.value for entry in self._kept], place, start)
+
+    def _overfits(self, chart: Chart) -> Iterable[Issue]:
+        rise = self._rise
+        if rise is None or rise.size <= rise.alarmed or not self._once(OVERFITTING):
             return
-        if not chart.judged or latest.train >= start or not self._once(OVERFITTING):
-            return
-        metric = self._metrics.still_improving()
+        yield self._overfitting(chart, rise, is_alarm=True)
+
+    def _overfitting(self, chart: Chart, rise: Rise, *, is_alarm: bool) -> Issue:
+        best, latest = self._best or self._kept[-1], self._kept[-1]
+        metric, limit = self._metrics.still_improving(), rise.alarmed if is_alarm else rise.noted
         note = f"; {metric} still improves" if metric else ""
-        yield verdict(
+        return verdict(
             OVERFITTING,
             chart,
             Finding(
-                message=f"The validation loss rose by {rise:.4g} from its minimum of "
+                message=f"The validation loss rose by {rise.size:.4g} from its minimum of "
                 f"{best.value:.4g} at step {best.at.step} (limit {limit:.3g}) while the training "
                 f"loss fell from {best.train:.4g} to {latest.train:.4g}{note}.",
                 onset=best.at,
-                severity=Severity.INFO if metric else None,
+                severity=None if is_alarm and not metric else Severity.INFO,
                 evidence={
-                    "rise": Quantity(value=rise, limit=limit),
+                    "rise": Quantity(value=rise.size, limit=limit),
                     "best_step": best.at.step,
                     "best_val_loss": best.value,
                     "evaluations_since": self._since_best,
@@ -281,11 +285,6 @@ def _gradients_vary(chart: Chart) -> bool:
     return len(norms) >= 20 and roughness([math.log(norm) for norm in norms]) > _OF_ONE_BATCH
 
 
-def _least_rise(valley: float, start: float) -> float:
-    """Return the share of the minimum that a rise is worth."""
-    return _LEARNT_RISE if valley < _LEARNT * start else _UNLEARNT
-
-
 def _is_flat(values: list[float]) -> bool:
     """Whether evaluations go nowhere; the first one, of a model that is new, does not count.
 
@@ -296,6 +295,8 @@ def _is_flat(values: list[float]) -> bool:
     half = len(later) // 2
     if mann_kendall(later) < -_FALLS:
         return False
+    if 0.0 < max(later) < _DRIFT * min(later):
+        return True
     level = median(later[half:]) < 1.15 * median(later[:half])
     return level and mann_kendall(later) < 1.5 and mann_kendall(later[half:]) < 1.5
 
@@ -308,9 +309,3 @@ def _resolution(values: list[float]) -> float:
 def _last_place(value: float) -> float:
     digits, _, exponent = repr(value).partition("e")
     return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
-
-
-def _wandering(values: list[float]) -> float:
-    """Return the noise of evaluations: from one to the next, or around their course."""
-    steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False)]
-    return max(roughness(values), 0.7 * median(steps))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise, repeat
+from itertools import pairwise
 from operator import sub
 
 from nabla_core.issue import Issue, Quantity
@@ -143,7 +143,7 @@ def _is_worth_a_look(chart: Chart, losses: list[float], periods: range) -> bool:
 def _has_runs(losses: list[float]) -> bool:
     """Whether neighbouring rows are alike: a cheap look, which the noise of most runs fails."""
     level = median(losses)
-    rests = list(map(sub, losses, repeat(level)))
+    rests = [loss - level for loss in losses]
     return autocorrelation(rests, range(1, 2))[1] >= _HALF_ALIKE
 
 

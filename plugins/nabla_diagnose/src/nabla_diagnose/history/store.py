@@ -91,4 +91,4 @@ def project_of(start: Path) -> str:
 def run_id(project: str, source: Path, number: int) -> str:
     """Return the name under which a run is kept; the same log and place give the same name."""
     text = "\0".join((project, str(source.resolve()), str(number)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,20 +1,20 @@
 """Step records made many at once.
 
-A log of a million rows is read in seconds only if a record costs a quarter of a microsecond. The
-constructor of a frozen dataclass costs ten times that, so the fields are set by mapping the slots'
-own setters over whole columns.
+A log of a million rows is read in seconds only if a record costs a tenth of a microsecond: the
+constructor takes five times that.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from typing import cast
 
 from nabla_core.records import StepRecord
 
 __all__ = ["make_records"]
+
+_REST = StepRecord(step=0, time_s=0.0)[3:]
 
 
 def make_records(
@@ -27,16 +27,5 @@ def make_records(
         times_s: ``[T]`` seconds since the start of the run.
         signals: ``[T]`` signals of each step.
     """
-    records: list[StepRecord] = list(map(object.__new__, repeat(StepRecord, len(steps))))
-    given: dict[str, Iterable[object]] = {"step": steps, "time_s": times_s, "signals": signals}
-    for found in fields(StepRecord):
-        values = given.get(found.name)
-        if values is None:
-            values = repeat(_default(found.default, found.default_factory))
-        setter: Callable[[StepRecord, object], None] = getattr(StepRecord, found.name).__set__
-        deque(map(setter, records, values), maxlen=0)
-    return records
-
-
-def _default(value: object, factory: object) -> object:
-    return factory() if value is MISSING and callable(factory) else value
+    rows = zip(steps, times_s, signals, *map(repeat, _REST), strict=False)
+    return cast("list[StepRecord]", list(map(tuple.__new__, repeat(StepRecord), rows)))

@@ -54,6 +54,8 @@ def find_logs(arguments: Iterable[str]) -> list[FoundLog]:
 
 
 def _matches(text: str) -> list[Path]:
+    if not text.strip():
+        raise InputError("an empty name means no log; the present folder is .")
     if Path(text).exists():
         return [Path(text)]
     if not has_magic(text):

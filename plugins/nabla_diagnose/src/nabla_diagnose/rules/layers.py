@@ -178,7 +178,8 @@ INITIAL_LOSS_TOO_HIGH = Rule(
     fix="Check the initialisation, and normalise the inputs.",
     limits="Needs the number of classes: above 3.5 times guessing in the first rows; in the first "
     "alone, above 4.4 times, if the outputs of the last layer are as wide as those of a sure "
-    "model, or whatever they are above 350 times. Weights trained on other labels give a high "
+    "model, or whatever they are above 350 times; in the median of the first ten where the steps "
+    "moved the parameters by less than 2 %. Weights trained on other labels give a high "
     "first loss as well. Summed losses are left to RUN207.",
     severity=Severity.MEDIUM,
     since="0.1",

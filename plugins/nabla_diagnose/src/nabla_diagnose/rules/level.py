@@ -103,14 +103,16 @@ LOSS_LEVEL_SHIFT = Rule(
 DIVERGENCE = Rule(
     id="RUN105",
     name="divergence",
-    summary="The loss rises far above the level at which it started.",
+    summary="The loss rises far above the level at which it started, or comes back to it for good.",
     rationale="The run is worse than an untrained model and will not recover by itself.",
     fix="Lower the learning rate, add a warm-up or clip the gradient.",
     limits="Reported after eight rows, or thirty of an averaged loss that comes back, and of one "
     "below twice the loss of guessing in the first sixty rows, whose batches may be of one kind. A"
     " loss that blew up in its first ten rows and came back only to guessing is reported after "
-    "sixty rows. Losses declared custom, and losses of adversaries and policies, may rise and are "
-    "not judged.",
+    "sixty rows, and one that came down and slowly back to its start after a hundred rows there: "
+    "its progress must have been above 4.5 times the noise of blocks of ten, and three quarters of "
+    "it lost. Losses declared custom, and losses of adversaries and policies, may rise and are not "
+    "judged.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS006",),

@@ -98,7 +98,8 @@ INPUT_SCALE = Rule(
     rationale="Weights are made for inputs of unit size; large ones saturate and destabilise.",
     fix="Standardise the inputs with the statistics of the training set.",
     limits="With the signal input_std it is measured. Without, it is inferred: the first layer's "
-    "outputs have a spread far above its weights' size, and the first loss is far too high.",
+    "outputs have a spread far above its weights' size, or its gradient is more than 15 times that "
+    "of any other layer.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),

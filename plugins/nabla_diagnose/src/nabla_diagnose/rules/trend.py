@@ -42,9 +42,11 @@ OVERFITTING = Rule(
     summary="The validation loss rises from its minimum on while the training loss falls.",
     rationale="Later checkpoints are worse on new data than the best one.",
     fix="Keep the checkpoint of the minimum; stop earlier, use more data or regularisation.",
-    limits="Needs four evaluations after the minimum and a rise above their noise and above a "
-    "fifth of the progress and a twentieth of the minimum, or a tenth of one that is no better "
-    "than untrained. A metric of the task may still improve: then it is information only.",
+    limits="Needs four evaluations after the minimum and a rise above their noise that undid all "
+    "of the progress or is larger than the minimum itself, and is worth 12 % of it. What rose by "
+    "less, but by a fifth of the progress and a twentieth of the minimum (a tenth of one that is "
+    "no better than untrained), and still stands at the end, is information, and so is any rise "
+    "while a metric of the task improves.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("GS004",),
@@ -65,7 +67,8 @@ TRAIN_VAL_GAP = Rule(
     "the sets have nothing in common.",
     fix="Evaluate on the training set; check eval mode, running statistics and what is evaluated.",
     limits="Data that share nothing with the training set, and pure memorisation, look the same. "
-    "Evaluations that fall all the way are not reported, however high they are.",
+    "Evaluations that fall all the way are not reported, however high they are; others must stay "
+    "within 5 %, or show no trend.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss", "val_loss"),
@@ -82,9 +85,10 @@ VALIDATION_FROZEN = Rule(
     summary="The validation loss is the same to all digits while the training loss falls.",
     rationale="What is evaluated does not change: a stale average, copy or cached result.",
     fix="Update the averaged weights after each step, and evaluate the model that is trained.",
-    limits="Needs four equal evaluations between which the parameters moved by a hundredth of "
-    "their size, or the training loss fell beyond its noise: at the end of a schedule both stand "
-    "still. The fall must be worth twenty of the last digits that the log keeps.",
+    limits="Needs four equal evaluations between which the training loss fell beyond its noise, "
+    "and the parameters moved by a hundredth of their size (where no updates are logged, the loss "
+    "fell by a twentieth of its start): at the end of a schedule both stand still. The fall must "
+    "be worth twenty of the last digits that the log keeps.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss", "val_loss"),

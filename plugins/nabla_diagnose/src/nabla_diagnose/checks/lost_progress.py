@@ -1,0 +1,77 @@
+"""RUN105 where nothing jumped: a loss that came down, and is back where it started for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nabla_core.issue import Issue, Quantity
+
+from ..chart import Chart
+from ..robust import median, roughness
+from ..rules.level import DIVERGENCE
+from .check import Check, Finding, verdict
+
+__all__ = ["LostProgressCheck"]
+
+_AFTER = 10
+"""Blocks that must all but one lie near the start again."""
+_LEAST_BLOCKS = _AFTER + 4
+_UNDONE = 0.75
+_NOISES = 4.5
+_SHARE = 0.2
+"""Share of the start that the run had gained; less may be a start that was unlucky."""
+_OTHERS = frozenset({"RUN104", "RUN105", "RUN109", "RUN201", "RUN204", "RUN304"})
+
+
+class LostProgressCheck(Check):
+    """Compares the last hundred rows with the best thirty and with the first ten.
+
+    A loss that comes back over hundreds of rows never leaves its own level, and need not rise above
+    its start: it is chance, often enough, that it comes back to.
+    """
+
+    rules = (DIVERGENCE,)
+    first_block = _LEAST_BLOCKS
+    looks_back = False
+
+    def block(self, chart: Chart) -> Iterable[Issue]:
+        """See :class:`Check`."""
+        if chart.block_count < _LEAST_BLOCKS or not chart.judged or chart.found & _OTHERS:
+            return ()
+        limit = chart.best + _UNDONE * chart.progress  # the best three blocks are no lower
+        if chart.blocks[-1].loss <= limit and chart.blocks[-2].loss <= limit:
+            return ()  # what most blocks come to, without a look at the others
+        levels = chart.block_losses()
+        back = sorted(levels[-_AFTER:])[1]
+        if back <= limit:
+            return ()
+        return self._judge(chart, levels, back)
+
+    @staticmethod
+    def _judge(chart: Chart, levels: list[float], back: float) -> Iterable[Issue]:
+        start, earlier = chart.start_level, levels[:-_AFTER]
+        lows = [median(earlier[place : place + 3]) for place in range(1, len(earlier) - 2)]
+        if not lows:
+            return
+        low = min(lows)
+        since = chart.blocks[-_AFTER].start
+        gained, limit = start - low, low + _UNDONE * (start - low)
+        least = max(_NOISES * roughness(levels), _SHARE * abs(start))
+        if gained <= least or back <= limit or chart.rewound_at > chart.best_at.row:
+            return
+        yield verdict(
+            DIVERGENCE,
+            chart,
+            Finding(
+                message=f"The loss came down from {start:.4g} to {low:.4g} and is back: for a "
+                f"hundred rows, from step {since.step} on, it has not been below {back:.4g} "
+                f"(limit {limit:.4g}).",
+                onset=since,
+                confidence=0.8,
+                evidence={
+                    "loss": Quantity(value=back, limit=limit),
+                    "start": start,
+                    "best": low,
+                },
+            ),
+        )
