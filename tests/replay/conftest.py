@@ -153,6 +153,26 @@ def nothing_runs(_audited):
     return watch
 
 
+_reached: dict[str, list[int]] = {}
+
+
+@pytest.fixture
+def reached():
+    """Count what a target asks for; the sums are printed at the end."""
+
+    def note(what, hits=1, of=1):
+        counts = _reached.setdefault(what, [0, 0])
+        counts[0] += hits
+        counts[1] += of
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter):
+    for what, (hits, total) in _reached.items():
+        terminalreporter.write_line(f"replay: {hits} of {total} {what}")
+
+
 @pytest.fixture(scope="session")
 def replay_sources():
     import nabla_core.artifacts

@@ -15,7 +15,7 @@ def entries(losses, first=0):
     return [StepEntry(step=first + index, loss=loss) for index, loss in enumerate(losses)]
 
 
-def test_every_episode_of_300_random_runs_is_found_exactly():
+def test_every_episode_of_300_random_runs_is_found_exactly(reached):
     draw = random.Random(0)
     predicate = nabla_replay.metric_greater_than("loss", 10.0)
     for _ in range(300):
@@ -32,6 +32,7 @@ def test_every_episode_of_300_random_runs_is_found_exactly():
         assert covered == [step for step, one in enumerate(bad) if one]
         assert all(one.last + 1 < other.first for one, other in zip(found, found[1:], strict=False))
         assert all(one.last_good in (None, one.first - 1) for one in found)
+        reached("random runs bisected exactly")
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,15 @@ def nabla_copy(state):
     return copy.deepcopy(state)
 
 
-@pytest.fixture(params=[None, 0.02], ids=["everything", "rotating"])
+@pytest.fixture(params=[None, 0.02, "seen"], ids=["everything", "rotating", "seen"])
 def interrupted(tmp_path, request):
     program = Program()
-    with program.capture(tmp_path, budget=request.param) as rec:
+    seen = request.param == "seen"  # before the schedule's step
+    with program.capture(tmp_path, budget=None if seen else request.param) as rec:
         for index in range(8):
-            rec.record_step(step=index, loss=program.step())
+            loss = program.step()
+            if not seen:
+                rec.record_step(step=index, loss=loss)
             if index == 5:
                 kept = program.state()
     return rec.run_path, kept

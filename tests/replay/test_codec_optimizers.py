@@ -136,19 +136,26 @@ def goes_on_the_same(make_optimizer, make_scheduler, path):
     )
 
 
+GOES_ON = "optimizers and schedulers go on bit by bit"
+
+
 @pytest.mark.parametrize(("name", "make"), list(optimizers()))
-def test_an_optimizer_goes_on_bit_for_bit(name, make, tmp_path):
-    assert goes_on_the_same(make, None, tmp_path / "state.safetensors"), name
+def test_an_optimizer_goes_on_bit_for_bit(name, make, tmp_path, reached):
+    same = goes_on_the_same(make, None, tmp_path / "state.safetensors")
+    reached(GOES_ON, same)
+    assert same, name
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_goes_on_bit_for_bit(name, tmp_path):
+def test_a_scheduler_goes_on_bit_for_bit(name, tmp_path, reached):
     def make(model):
         return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert goes_on_the_same(make, SCHEDULERS[name], tmp_path / "state.safetensors")
+        same = goes_on_the_same(make, SCHEDULERS[name], tmp_path / "state.safetensors")
+    reached(GOES_ON, same)
+    assert same
 
 
 def test_a_loss_scaler_comes_back(tmp_path):

@@ -74,7 +74,7 @@ def assert_nothing_lost(store, folder, segment, acknowledged):
     assert {issue.rule for issue in verify_run(folder).issues} <= {"REP202"}
 
 
-def kill_loop(store, kills, seed):
+def kill_loop(store, kills, seed, reached):
     """Kill and resume one run again and again; then two kills in three begin a new one."""
     times = random.Random(seed)
     total, folder, segment = 0, None, 0
@@ -84,6 +84,7 @@ def kill_loop(store, kills, seed):
         assert_nothing_lost(store, folder, segment, acknowledged)
         store.resume(folder).close()
         assert leftovers(folder) == set()
+        reached("kills lost nothing that was acknowledged")
         segment += 2  # the killed one, and the one that tidied up
         total += acknowledged
         if times.random() < 0.6:
@@ -92,17 +93,17 @@ def kill_loop(store, kills, seed):
     return total
 
 
-def test_20_kills_lose_no_acknowledged_record(store):
+def test_20_kills_lose_no_acknowledged_record(store, reached):
     torch.set_num_threads(1)  # a forked child has no pool of threads
 
-    assert kill_loop(store, 20, seed=5) > 500
+    assert kill_loop(store, 20, seed=5, reached=reached) > 500
 
 
 @pytest.mark.slow
-def test_200_kills_lose_no_acknowledged_record(store):
+def test_200_kills_lose_no_acknowledged_record(store, reached):
     torch.set_num_threads(1)
 
-    assert kill_loop(store, 200, seed=6) > 5000
+    assert kill_loop(store, 200, seed=6, reached=reached) > 5000
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SystemExit", "ValueError"])

@@ -111,7 +111,7 @@ class Draw:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_no_kind_of_change_is_missed(algorithm, change):
+def test_no_kind_of_change_is_missed(algorithm, change, reached):
     fingerprint, before = ALGORITHMS[algorithm], CHANGES[change]()
     draw, known = Draw(0), fingerprint(before)
 
@@ -121,6 +121,7 @@ def test_no_kind_of_change_is_missed(algorithm, change):
         change(after, draw)
         missed += fingerprint(after) == known
 
+    reached(f"kinds of change missed by {algorithm}", missed > 0)
     assert missed == 0
 
 

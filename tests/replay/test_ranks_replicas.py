@@ -37,7 +37,7 @@ for fault in faults:
     optimizer = torch.optim.AdamW(trained, lr=1e-3)
     draw = torch.Generator().manual_seed(rank)
     seen = None
-    steps = 60 if fault == "healthy" else 5
+    steps = {"healthy": 60, "long": 1000}.get(fault, 5)
     with nabla_replay.capture(model, optimizer, root=root, budget=None) as rec:
         for step in range(1, steps + 1):
             loss = model(torch.randn(4, 6, generator=draw)).square().mean()
@@ -71,26 +71,39 @@ EXPECTED = {"ulp": 3, "skipped": 3, "frozen": 3, "lr": 4, "healthy": None}
 NAMED = {"ulp": ["2.weight"], "frozen": ["0.weight"]}
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
+def train_on_two_ranks(folder, faults):
     file = folder / "replicas.py"
     file.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*command, str(file), str(folder), ",".join(EXPECTED)],
+        [*command, str(file), str(folder), ",".join(faults)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
+        timeout=900,
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("told "))
     return json.loads(line.removeprefix("told "))
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    return train_on_two_ranks(tmp_path_factory.mktemp("ranks"), EXPECTED)
+
+
+@pytest.mark.slow
+def test_1000_healthy_steps_raise_no_alarm(tmp_path, reached):
+    seen, stored, compared = train_on_two_ranks(tmp_path, ["long"])["long"]
+    reached("healthy steps on two ranks with an alarm", seen is not None, compared)
+    assert (seen, stored, compared) == (None, None, 1000)
+
+
 @pytest.mark.parametrize("fault", EXPECTED)
-def test_a_fault_on_one_rank_is_seen_at_its_step_live_and_in_the_records(told, fault):
+def test_a_fault_on_one_rank_is_seen_at_its_step_live_and_in_the_records(told, fault, reached):
     seen, stored, compared = told[fault]
+    if fault != "healthy":
+        hit = stored == EXPECTED[fault] == seen[0]
+        reached("faults of a rank seen at their step", hit)
     assert stored == EXPECTED[fault]
     assert compared == (60 if fault == "healthy" else 5)
     if fault == "healthy":

@@ -409,3 +409,32 @@ def test_a_compiled_model_is_compiled_as_it_is_without_a_capture(tmp_path):
     assert counter.frame_count == 1
     result = nabla_replay.replay(rec.run_path, build=Program, from_step=3)
     assert result.status == "MATCH", result.format()
+
+
+class Remembering(Program):
+    """Learns from what it has seen since its process began."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def batches(self):
+        """Has the name of a part, and is none."""
+        return self.loader
+
+    def step(self, batch):
+        self.seen.append(batch[0])
+        return super().step((self.seen[0] + self.seen[-1], batch[1]))
+
+
+def test_a_segment_is_replayed_by_a_program_of_its_own(tmp_path):
+    options = {"root": tmp_path, "budget": None, "checkpoint_every": 100}
+    for _ in range(2):
+        program = Remembering()
+        with nabla_replay.capture(program.model, program.optimizer, **options) as rec:
+            for batch in program.loader:
+                program.step(batch)
+        options["resume"] = rec.run_path
+    result = nabla_replay.replay(rec.run_path, build=Remembering)
+    assert result.status == "MATCH", result.format()
+    assert len(result.steps) == 10

@@ -1,6 +1,7 @@
 """What was captured is replayed bit by bit, and what differs is named with its reason."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -134,35 +135,77 @@ def test_steps_match_with_two_workers_from_the_middle_of_an_epoch(program, tmp_p
     assert result.passed, result.format()
 
 
-@pytest.mark.slow
-def test_steps_match_in_a_fresh_process_with_two_workers(tmp_path):
-    script = PROGRAM + textwrap.dedent(
-        """
-        import json, sys
-        import nabla_replay
+SETTINGS = {
+    "nothing": "",
+    "threads": "torch.set_num_threads(2)",
+    "loader workers": "workers = 3",
+    "loader workers ": "workers = 0",
+    "oneDNN": "torch.backends.mkldnn.enabled = False",
+    "memory format": "layout = torch.channels_last",
+    "CPU capability": "ATEN_CPU_CAPABILITY=default",
+    "ONEDNN_MAX_CPU_ISA": "ONEDNN_MAX_CPU_ISA=SSE41",
+    "MKL_CBWR": "MKL_CBWR=COMPATIBLE",
+}
+REPLAYED = """
+import json, sys
+import nabla_replay
 
-        if __name__ == "__main__":
-            torch.set_num_threads(1)
-            if sys.argv[1] == "record":
-                print(Program(workers=2).train(sys.argv[2], budget=None))
-            else:
-                made = lambda: Program(workers=2)
-                found = nabla_replay.replay(sys.argv[2], build=made, from_step=8)
-                print(json.dumps(found.to_dict()))
-        """
-    )
-    file = tmp_path / "program.py"
-    file.write_text(script)
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    workers, layout = 2, torch.contiguous_format
+    if sys.argv[1] == "record":
+        print(Program(workers=2).train(sys.argv[2], budget=None))
+    else:
+        exec(sys.argv[3])
 
-    def call(*arguments):
-        command = [sys.executable, str(file), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        def made():
+            program = Program(workers=workers)
+            program.model.to(memory_format=layout)
+            return program
+
+        found = nabla_replay.replay(sys.argv[2], build=made, from_step=8)
+        print(json.dumps({**found.to_dict(), "breakers": list(found.breakers)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def in_fresh_process(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fresh")
+    file = folder / "program.py"
+    file.write_text(PROGRAM + textwrap.dedent(REPLAYED))
+
+    def call(*arguments, **variables):
+        command, environment = [sys.executable, str(file), *arguments], {**os.environ, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         return done.stdout.strip().splitlines()[-1]
 
-    result = json.loads(call("replay", call("record", str(tmp_path))))
+    run = call("record", str(folder))
 
-    assert result["passed"], result["issues"]
-    assert len(result["steps"]) == 7
+    def replay(setting):
+        name, _, value = setting.partition("=")
+        if name.isupper():
+            return json.loads(call("replay", run, "", **{name: value}))
+        return json.loads(call("replay", run, setting))
+
+    return replay
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_in_a_fresh_process_steps_match_or_the_setting_that_breaks_them_is_named(
+    in_fresh_process, name, reached
+):
+    result = in_fresh_process(SETTINGS[name])
+    if name == "nothing":
+        matched = sum(one["status"] == "MATCH" for one in result["steps"])
+        reached("steps exact in a fresh process with two workers", matched, 7)
+        assert result["passed"], result["issues"]
+        assert len(result["steps"]) == 7
+        return
+    named = name.strip() in result["breakers"]
+    reached("settings that break exactness named", named)
+    assert named
+    assert {one["rule"] for one in result["issues"]} <= {"REP104", "REP901"}
 
 
 @pytest.mark.parametrize(

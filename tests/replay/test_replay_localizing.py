@@ -24,10 +24,10 @@ class Block(nn.Module):
 class Net(nn.Module):
     """A residual net that reuses a dropout, with code of its own between its modules."""
 
-    def __init__(self):
+    def __init__(self, depth=2):
         super().__init__()
         self.embed = nn.Embedding(20, 8)
-        self.blocks = nn.ModuleList(Block(8) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(8) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 20)
 
     def forward(self, x):
@@ -38,9 +38,11 @@ class Net(nn.Module):
 
 
 class Program:
+    make = Net
+
     def __init__(self, plant=None):
         torch.manual_seed(0)
-        self.model = Net()
+        self.model = self.make()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         if plant is not None:
             plant(self.model)
@@ -49,6 +51,28 @@ class Program:
         tokens = torch.randint(0, 20, (4, 6))
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class Deep(Program):
+    make = staticmethod(lambda: Net(depth=6))
+
+
+class Images(Program):
+    """A convolutional net."""
+
+    @staticmethod
+    def make():
+        parts = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+        parts += (nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6))
+        return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 5))
+
+    def step(self, number):
+        images, kinds = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(images), kinds)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -84,7 +108,11 @@ def weight_fault(module):
     module.forward = forward
 
 
-LEAVES = [path for path, module in Net().named_modules() if path and not list(module.children())]
+def leaves(model):
+    return [path for path, part in model.named_modules() if path and not list(part.children())]
+
+
+LEAVES = leaves(Net())
 FAULTS = {forward_fault: "forward", backward_fault: "backward", weight_fault: "forward"}
 
 
@@ -112,6 +140,25 @@ def test_the_module_and_the_direction_are_named(run, path, fault):
     assert found is not None
     assert found.step == 0
     assert (found.module, found.direction) == (path, FAULTS[fault])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Deep, Images])
+def test_each_of_104_planted_faults_is_traced(kind, tmp_path, reached):
+    program = kind()
+    with nabla_replay.capture(program.model, program.optimizer, root=tmp_path) as rec:
+        rec.record_step(step=0, loss=program.step(0))
+    missed = []
+    for path in leaves(kind.make()):
+        for fault, direction in FAULTS.items():
+            if fault is weight_fault and not list(kind.make().get_submodule(path).parameters()):
+                continue
+            build = lambda path=path, fault=fault: kind(lambda m: fault(m.get_submodule(path)))  # noqa: E731
+            found = nabla_replay.replay(rec.run_path, build=build, localize=True).divergence
+            hit = found is not None and (found.module, found.direction) == (path, direction)
+            reached("planted faults traced to module and direction", hit)
+            missed += [] if hit else [(path, fault.__name__)]
+    assert missed == []
 
 
 def test_a_gradient_that_no_looked_at_part_covers_is_seen_in_the_trace(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from .contracts import wanted_contracts
 from .live import StepBoundary
 from .loaders import LoaderBook
 from .look import StepFacts
-from .notes import Within
+from .notes import Within, between_notes
 from .opening import make_fingerprinter, open_writer
 from .options import CaptureArguments, CaptureOptions, capture_options
 from .pace import Pace
@@ -182,8 +182,10 @@ class Capture:
             metrics: further numbers, for ``nabla.bisect(run, metric=...)``.
             data_state: state of the data that the program keeps by itself; its digest is recorded.
         """
-        if self._boundary is not None:
-            self._guarded(lambda recorder: recorder.end_trace())
+        boundary = self._boundary
+        if boundary is not None:
+            before = between_notes(boundary.evaluations, boundary.loads)
+            self._guarded(lambda recorder: recorder.begin_by_hand(before))
             self._by_hand()
 
         def record(recorder: Recorder) -> None:

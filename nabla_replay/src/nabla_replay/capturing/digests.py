@@ -81,13 +81,19 @@ def _group_digest(group: Mapping[str, object], value: int) -> int:
         entries[names.index("params")] = None  # parameters are not kept alive
     known = _texts.get(id(group))
     if known is None or known[0] != names or not all(map(is_, known[1], entries)):
-        plain = [pair for pair in zip(names, entries, strict=True) if pair[0] != "params"]
+        pairs = zip(names, entries, strict=True)
+        plain = [(name, _plain(entry)) for name, entry in pairs if name != "params"]
         if not all(type(entry) in _QUICK or _is_pair(entry) for _, entry in plain):
             return state_digest(plain, value)
         if len(_texts) >= _MOST_TEXTS:
             _texts.clear()
         known = _texts[id(group)] = (names, entries, repr(plain).encode())
     return zlib.crc32(known[2], value)
+
+
+def _plain(entry: object) -> object:
+    """Return numbers of NumPy as those of Python: a rate may come from either."""
+    return entry.item() if isinstance(entry, np.generic) else entry
 
 
 def _is_pair(entry: object) -> bool:

@@ -9,9 +9,15 @@ from torch.nn import Module
 __all__ = ["frozen_names", "put_frozen"]
 
 
-def frozen_names(model: Module) -> list[str]:
-    """Return the names of the parameters that get no gradient."""
-    if all(one.requires_grad for one in model.parameters()):
+def frozen_names(model: Module, modules: Iterable[Module] | None = None) -> list[str]:
+    """Return the names of the parameters that get no gradient.
+
+    Args:
+        model: the model.
+        modules: all of its modules, where they are at hand: asking for parameters walks over them.
+    """
+    known = model.modules() if modules is None else modules
+    if all(one is None or one.requires_grad for part in known for one in part._parameters.values()):
         return []
     return [name for name, one in model.named_parameters() if not one.requires_grad]
 

@@ -6,6 +6,7 @@ import ctypes
 import random
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import cast
 
 import numpy as np
@@ -41,11 +42,10 @@ def generator_state() -> dict[str, object]:
 
     Generators of accelerators are included once torch has initialised them.
     """
-    version, words, gauss = random.getstate()
     state: dict[str, object] = {
-        "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state(legacy=False),
-        "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
+        "torch": torch.default_generator.get_state(),
+        "numpy": _numpy_state(),
+        "python": _python_state(),
     }
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
@@ -118,23 +118,39 @@ def drawn_between(one: str, other: str) -> tuple[str, ...]:
 
 
 def _python_reader() -> Callable[[], int]:
-    """Return what digests Python's generator.
+    """Return what digests Python's generator."""
+    memory = _python_memory()
+    return _slow_python if memory is None else lambda: zlib.crc32(memory)
 
-    Index and words stand behind the head of the object in every CPython; checked against
-    ``getstate`` before it is relied on.
+
+@cache
+def _python_memory() -> ctypes.Array[ctypes.c_char] | None:
+    """Return index and words of Python's generator in place; ``None`` if they lie elsewhere.
+
+    They stand behind the head of the object in every CPython; checked against ``getstate`` before
+    it is relied on.
     """
     owner = getattr(random.getstate, "__self__", None)
     size = 4 * (_WORDS + 1)
     if owner is None or type(owner).__basicsize__ < _PYTHON_HEAD + size:
-        return _slow_python
+        return None
     memory = (ctypes.c_char * size).from_address(id(owner) + _PYTHON_HEAD)
-
-    def read() -> int:
-        return zlib.crc32(memory)
-
     words = random.getstate()[1]
     expected = np.array((words[-1], *words[:-1]), np.uint32).tobytes()
-    return read if bytes(memory) == expected else _slow_python
+    return memory if bytes(memory) == expected else None
+
+
+def _python_state() -> dict[str, object]:
+    """Return the state of Python's generator; a tuple of 625 integers takes long to make."""
+    owner = getattr(random.getstate, "__self__", None)
+    memory = _python_memory()
+    if memory is None or type(owner) is not random.Random:
+        version, words, gauss = random.getstate()
+        return {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}
+    raw = np.frombuffer(bytes(memory), np.uint32)
+    words = np.concatenate((raw[1:], raw[:1]))
+    gauss = getattr(owner, "gauss_next", None)
+    return {"version": owner.VERSION, "words": words, "gauss": gauss}
 
 
 def _slow_python() -> int:
@@ -143,17 +159,48 @@ def _slow_python() -> int:
 
 
 def _numpy_reader() -> Callable[[], int]:
-    """Return what digests NumPy's legacy generator; its bit generator publishes the address."""
-    current = getattr(np.random, "get_bit_generator", None)
-    bits = None if current is None else current()
-    if current is None or not isinstance(bits, np.random.MT19937):
+    """Return what digests NumPy's legacy generator."""
+    found = _numpy_memory()
+    if found is None:
         return _slow_numpy
+    bits, memory = found
+    return lambda: zlib.crc32(memory) if _bit_generator() is bits else _slow_numpy()
+
+
+def _bit_generator() -> object:
+    """Return what NumPy's functions draw from; old versions do not say."""
+    current = getattr(np.random, "get_bit_generator", None)
+    return None if current is None else current()
+
+
+@cache
+def _numpy_memory() -> tuple[object, ctypes.Array[ctypes.c_char]] | None:
+    """Return NumPy's bit generator with its words and index in place; it publishes the address."""
+    bits = _bit_generator()
+    if not isinstance(bits, np.random.MT19937):
+        return None
     memory = (ctypes.c_char * (4 * (_WORDS + 1))).from_address(bits.ctypes.state_address)
+    return (bits, memory) if zlib.crc32(memory) == _slow_numpy() else None
 
-    def read() -> int:
-        return zlib.crc32(memory) if current() is bits else _slow_numpy()
 
-    return read if read() == _slow_numpy() else _slow_numpy
+_numpy_known: list[tuple[bytes, Mapping[str, object]]] = []
+
+
+def _numpy_state() -> Mapping[str, object]:
+    """Return the state of NumPy's legacy generator.
+
+    Reading it takes as long as copying a megabyte. The last one is still right where words and
+    index are the same and no normal number waits: every draw then moves the index.
+    """
+    found = _numpy_memory()
+    if found is None or _bit_generator() is not found[0]:
+        return cast("Mapping[str, object]", np.random.get_state(legacy=False))
+    raw = bytes(found[1])
+    if _numpy_known and _numpy_known[0][0] == raw:
+        return _numpy_known[0][1]
+    state = cast("Mapping[str, object]", np.random.get_state(legacy=False))
+    _numpy_known[:] = [] if state["has_gauss"] else [(raw, state)]
+    return state
 
 
 def _slow_numpy() -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "TRACE_NOTE",
     "WITHIN_NOTE",
     "Within",
+    "between_notes",
     "within_notes",
 ]
 
@@ -83,7 +84,17 @@ def within_notes(
         turn = turns.get(within.ending) if within.ending and len(turns) > 1 else None
         body: JsonObject = {} if turn is None else {"ends": turn}
         yield NoteEntry(name=WITHIN_NOTE, body=body)
-    if within.evaluations:
-        yield NoteEntry(name=EVALUATED_NOTE, body={"calls": within.evaluations})
-    if within.loads:
-        yield NoteEntry(name=LOADED_NOTE, body={"calls": within.loads})
+    yield from between_notes(within.evaluations, within.loads)
+
+
+def between_notes(evaluations: int, loads: int) -> Iterator[NoteEntry]:
+    """Yield what has to be said of what happened before a step.
+
+    Args:
+        evaluations: calls without gradients.
+        loads: how often other values were put into the model.
+    """
+    if evaluations:
+        yield NoteEntry(name=EVALUATED_NOTE, body={"calls": evaluations})
+    if loads:
+        yield NoteEntry(name=LOADED_NOTE, body={"calls": int(loads)})

@@ -54,7 +54,7 @@ def full_state(
         "extra": {name: state_of(value) for name, value in parts.extra.items()},
         "generators": generator_state() if generators is None else generators,
         "loader": loader,
-        "frozen": frozen_names(parts.model),
+        "frozen": frozen_names(parts.model, modules),
     }
     return state
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-
-from torch import Tensor
 
 from nabla_core.artifacts.strict_json import JsonObject
 
@@ -18,6 +17,7 @@ from ..store.writer import RunWriter
 from .between import between_state
 from .brief import Anchor
 from .carried import CarriedGradients
+from .evaluations import Evaluations
 from .generators import generator_state
 from .held import HeldState
 from .later import LaterCheckpoint, Moment
@@ -31,12 +31,14 @@ from .notes import (
     SNAPSHOT_NOTE,
     TRACE_NOTE,
     Within,
+    between_notes,
     within_notes,
 )
 from .options import CaptureOptions
 from .pace import Pace
 from .parts import Parts
 from .program_state import full_state
+from .rates import Rates
 from .saved_state import SavedState
 from .settings import ModuleSettings
 from .stopwatch import Stopwatch
@@ -73,6 +75,7 @@ class Recorder:
         self.book.on_epoch = self._epoch_begins
         self.book.between = lambda: between_state(parts)
         self._carried = CarriedGradients(parts)
+        self._evaluations = Evaluations(parts)
         self.count = 0
         self._written_s = self._drafted_s = 0.0
         self.last_step: int | None = None
@@ -95,7 +98,7 @@ class Recorder:
         self._labels: set[int] = set()
         self._storable = True
         self._later = LaterCheckpoint(parts, self.moment, self.checkpoint)
-        self._rate: float | None = None
+        self._rates = Rates(parts.optimizers)
 
     def start(self, last_step: int | None = None, *, within_step: bool = False) -> None:
         """Take the first checkpoint and begin to follow the data.
@@ -140,7 +143,7 @@ class Recorder:
         if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
             self._change_pace()
         self._briefs = self._pace.every - 1
-        rate = self._new_rate()
+        rate = self._rates.news()
         return replace(entry, signals={**rate, **entry.signals}) if rate else entry
 
     def commit(self, entry: StepEntry, within: Within | None = None) -> None:
@@ -158,6 +161,10 @@ class Recorder:
         else:
             self._carried.note()
             self.book.carries = self._carried.changed
+            for note in between_notes(*self._evaluations.settle()):
+                self.writer.append(note)
+            if self._watch.sees_calls:
+                self._evaluations.wait()
         if self._traced is not None:
             self.writer.append(NoteEntry(name=TRACE_NOTE, body=self._traced))
             self._traced = None
@@ -184,11 +191,11 @@ class Recorder:
         loss = facts.loss
         if not self._briefs or self._is_new or loss is None or not (self.count + 1) % self._every:
             return False
-        if self.book.is_strange:
+        if self.book.is_strange or self._evaluations.is_strange:
             return False
         self._briefs -= 1
         begun_s = 0.0 if self._briefs else self._fingerprinter.clock()
-        number, rate, anchor = self._number(facts.step), self._new_rate(), self._anchor
+        number, rate, anchor = self._number(facts.step), self._rates.news(), self._anchor
         signals = {**rate, **facts.signals} if rate else facts.signals
         entry = BriefEntry(number, loss, facts.batch, signals, self._place(), anchor.name, anchor())
         self.writer.append(entry)
@@ -196,6 +203,8 @@ class Recorder:
             self.book.settle_calls()
             if by_hand:
                 self._carried.note()
+        if by_hand and self._watch.sees_calls:
+            self._evaluations.wait()
         self.count += 1
         self.last_step = self._saved.step = number
         if not self._briefs:
@@ -238,6 +247,7 @@ class Recorder:
         self._later.give_up()
         self._watch.stop()
         self._saved.stop()
+        self._evaluations.stop()
         self.book.stop()
         self._carried.forget()
         self._settings.let_go()
@@ -278,17 +288,6 @@ class Recorder:
             return given
         return 0 if self.last_step is None else self.last_step + 1
 
-    def _new_rate(self) -> dict[str, float]:
-        """The learning rate of the first group where it is another one than in the last record."""
-        groups = self.parts.optimizers[0].param_groups if self.parts.optimizers else []
-        rate = groups[0].get("lr") if groups else None
-        if isinstance(rate, Tensor) and not rate.is_cpu:
-            return {}  # reading it would stop the device
-        if rate is None or float(rate) == self._rate:
-            return {}
-        self._rate = float(rate)
-        return {"lr": self._rate}
-
     def _change_pace(self) -> None:
         self._fingerprinter.turn(self._pace.parts)
         body: JsonObject = {"parts": self._pace.parts, "every": self._pace.every}
@@ -328,6 +327,13 @@ class Recorder:
                 state=pack({"count": self.count, **held, **iteration.start}),
             )
         )
+
+    def begin_by_hand(self, before: Iterable[NoteEntry]) -> None:
+        """The first step that is recorded by hand is over; ``before`` is what lay before it."""
+        self.end_trace()
+        self._rates.forget()  # a step was looked at when the optimizer acted, and is not written
+        for note in before:
+            self.writer.append(note)
 
     def end_trace(self) -> None:
         """The traced step is over: let go of the modules, and keep what was seen."""

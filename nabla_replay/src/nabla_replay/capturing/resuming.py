@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,11 @@ from .generators import GeneratorDigest, drawn_between
 from .opening import make_fingerprinter
 from .parts import Parts
 from .place import find_place
+from .rates import RATE, Rates
 
 __all__ = ["ResumePoint", "find_resume_point", "part_of"]
+
+_REST = ("scheduler", "scaler", "extra")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,9 @@ def find_resume_point(folder: Path, parts: Parts, rank: int | None = None) -> Re
     if not fitting:
         return ResumePoint(step=None, issues=(_unknown_parameters(steps),))
     now = {"rng": GeneratorDigest()(), **state_digests(parts, thorough=True)}
-    best = _with_saved(_best(fitting, now), segments)
+    rates = Rates(parts.optimizers).news()
+    best = _with_rest(_best(fitting, now), segments, now, rates)
+    best = _with_saved(best, segments)
     agreed = tuple(name for name, text in best.digests.items() if now.get(name) == text)
     return ResumePoint(
         step=best.step, agreed=("parameters", *agreed), issues=tuple(_differing(best, now))
@@ -88,6 +93,40 @@ def _best(fitting: list[StepEntry], now: dict[str, str]) -> StepEntry:
     ):
         return brief or fitting[0]
     return best
+
+
+def _with_rest(
+    step: StepEntry, segments: Sequence[Segment], now: Mapping[str, str], rates: Mapping[str, float]
+) -> StepEntry:
+    """Return a step that was recorded when the optimizer had acted with what the rest of it did.
+
+    Schedule, scaler and averages follow the optimizer: how they were after the step is what they
+    still were at the record of the next one. Without that, nothing is said about them.
+    """
+    segment, index = next(
+        ((one, at) for one in segments for at, known in enumerate(one.steps) if known is step),
+        (None, 0),
+    )
+    if segment is None or not segment.within:
+        return step
+    after = segment.steps[index + 1] if index + 1 < len(segment.steps) else None
+    digests = dict(step.digests)
+    for name in _REST:
+        if name not in digests or name not in now or digests[name] == now[name]:
+            continue
+        told = None if after is None else after.digests.get(name)
+        if told is None:
+            del digests[name]
+        else:
+            digests[name] = told
+    moved = rates != _rates_of(step)
+    if moved and (after is None or rates == _rates_of(after)):
+        digests.pop("optimizer", None)
+    return replace(step, digests=digests)
+
+
+def _rates_of(step: StepEntry) -> dict[str, float]:
+    return {name: one for name, one in step.signals.items() if name.partition(".")[0] == RATE}
 
 
 def _with_saved(step: StepEntry, segments: Sequence[Segment]) -> StepEntry:

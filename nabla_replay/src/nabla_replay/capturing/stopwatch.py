@@ -24,11 +24,15 @@ class Stopwatch:
     Args:
         parts: the program; a call of its model begins a step.
         clock: monotonic seconds; reading it is a call of the kernel.
+
+    Attributes:
+        sees_calls: whether a call was seen: those of a model that is compiled elsewhere are not.
     """
 
     def __init__(self, parts: Parts, clock: Callable[[], float]) -> None:
         self._model = parts.model
         self._clock = clock
+        self.sees_calls = False
         self._left = _CALIBRATION_STEPS
         self._calls = CallHook(parts, self._called)
         self._began_s: float | None = None
@@ -64,5 +68,6 @@ class Stopwatch:
         self._began_s = None
 
     def _called(self, module: Module) -> None:
+        self.sees_calls = True
         if module is self._model and self._began_s is None:
             self._began_s = self._clock()

@@ -9,7 +9,7 @@ unusual is brought into its stored form at once: what cannot be stored is refuse
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -117,7 +117,7 @@ class _Walk:
         if kind is dict:
             return self._mapping(value, {}, depth + 1)  # type: ignore[arg-type]
         if kind is list or kind is tuple:
-            return kind(self.value(item, depth + 1) for item in value)  # type: ignore[attr-defined]
+            return kind(self._sequence(value, depth + 1))  # type: ignore[arg-type]
         if kind is OrderedDict:
             return self._ordered(value, depth + 1)  # type: ignore[arg-type]
         if isinstance(value, np.ndarray) and kind is np.ndarray and value.dtype.kind in "biuf":
@@ -130,8 +130,17 @@ class _Walk:
         for key, item in value.items():
             if type(key) not in _KEYS:
                 raise _UnusualError
-            copy[key] = self.value(item, depth)
+            kind = type(item)
+            if kind in _ATOMS:  # most are of these: a call less for each
+                copy[key] = item
+            elif kind is Tensor or kind is Parameter:
+                copy[key] = self._tensor(item)  # type: ignore[arg-type]
+            else:
+                copy[key] = self.value(item, depth)
         return copy
+
+    def _sequence(self, value: Sequence[object], depth: int) -> list[object]:
+        return [item if type(item) in _ATOMS else self.value(item, depth) for item in value]
 
     def _ordered(self, value: OrderedDict[object, object], depth: int) -> object:
         copy: OrderedDict[object, object] = OrderedDict()

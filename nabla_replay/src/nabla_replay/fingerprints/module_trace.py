@@ -1,7 +1,8 @@
 """Fingerprints every call of every module in one step, forward and backward.
 
-Nothing is attached to a module and the graph stays as it is: ``Module.__call__`` is replaced, so
-that outputs are seen as they are after all hooks; gradients are seen on the nodes that a call made.
+Nothing is attached to a module and the graph stays as it is: what ``Module.__call__`` hands on to
+is replaced, so that outputs are seen as they are after all hooks; gradients are seen on the nodes
+that a call made.
 A full backward hook would put nodes of its own into the graph, and a program that works in place on
 an output would fail.
 """
@@ -86,7 +87,9 @@ class ModuleTrace:
     def start(self) -> None:
         """Begin to look."""
         self._active = True
-        self._patches.replace(Module, "__call__", self._wrap)
+        # Module.__call__ only hands on to it; replacing that would have every class of modules
+        # look its slots up anew
+        self._patches.replace(Module, "_call_impl", self._wrap)
 
     def abandon(self) -> None:
         """Stop looking, and forget what was seen."""

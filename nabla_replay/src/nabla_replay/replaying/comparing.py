@@ -14,7 +14,7 @@ from ..fingerprints.layout import Piece
 from ..fingerprints.mlh64 import zeros_hash
 from ..store.entries import StepEntry
 
-__all__ = ["ComponentResult", "StepResult", "StepStatus", "compare_step"]
+__all__ = ["ComponentResult", "StepResult", "StepStatus", "cause_order", "compare_step"]
 
 StepStatus = Literal["MATCH", "DIVERGENCE", "UNVERIFIED"]
 
@@ -23,6 +23,7 @@ _TENSORS = ("gradient", "buffer", "parameter", "extra")
 # Rates and schedules decide the update, so that they come before the parameters.
 _DATA = ("loader", "data", "batch", "rng", "loss", "gradient", "buffer")
 _ORDER = (*_DATA, "scheduler", "optimizer", "scaler", "parameter", "extra")
+_PLACES = {name: index for index, name in enumerate(_ORDER)}
 _STATE = frozenset(("loss", *_TENSORS))
 
 
@@ -125,9 +126,13 @@ def compare_step(
         *_digests(recorded, replayed),
         *_tensors(recorded, replayed, fingerprinter, unasked),
     ]
-    order = {name: index for index, name in enumerate(_ORDER)}
-    found.sort(key=lambda one: order.get(one.component, len(order)))
+    found.sort(key=lambda one: cause_order(one.component))
     return StepResult(step=recorded.step, segment=segment, components=tuple(found))
+
+
+def cause_order(component: str) -> int:
+    """Return the place of a component in the order of cause."""
+    return _PLACES.get(component, len(_PLACES))
 
 
 def _scalars(recorded: StepEntry, replayed: StepEntry) -> Iterator[ComponentResult]:

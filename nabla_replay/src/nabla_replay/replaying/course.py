@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from ..capturing.between import ProgramChanged
 from ..capturing.owners import FOUND
 from ..environment.comparing import Difference, differences
 from ..environment.gathering import gather_settings
 from ..errors import RecordError
-from ..fingerprints.call_record import StepTrace, shortened, unpack_trace
 from ..store.reader import RunReader
 from .comparing import StepResult, compare_step
 from .feed import DataEnded
 from .fitting import fitted
+from .guessing import IDLE, better_habits, first_difference
+from .habits import Habits, takes_ahead
 from .history import Segment, Snapshot, segments_of
-from .localizing import ModulePlace, locate
+from .localizing import ModulePlace
 from .options import ReplayOptions
+from .placing import place_between, place_of, since_when
 from .program import Program, program_of
-from .reasons import AT_EPOCH, AT_ONCE, STALE_EXTRA, Reasons, keeps_workers
+from .reasons import AT_EPOCH, AT_ONCE, STALE_EXTRA, TAKEN_AHEAD, Reasons, keeps_workers
 from .result import Divergence, ReplayResult
 from .spans import spans
 from .tables import fingerprinter_for
-from .verdicts import from_beginning_issue, replay_issues
+from .verdicts import from_beginning_issue, rates_issue, replay_issues
 from .window import Executed, Window
 
 __all__ = ["Course"]
@@ -35,9 +36,15 @@ _NEAR_STEPS = 2000  # ... or so many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blocked:
-    """A step that cannot be compared, for a reason that lies before it."""
+    """A step that cannot be compared, for a reason that lies before it.
+
+    Attributes:
+        index: of the step.
+        is_idle: whether the replayed program took no step of its optimizer.
+    """
 
     index: int
+    is_idle: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Course:
         reasons: what stands in the way of exactness.
         done: steps compared so far.
         restarted: checkpoint from which steps did not match, while they do from the beginning on.
+        habits: what the recorded loop did around its steps, as far as it was found out.
     """
 
     reader: RunReader
@@ -63,6 +71,7 @@ class Course:
     reasons: Reasons = field(default_factory=Reasons)
     done: int = 0
     restarted: int | None = None
+    habits: Habits = field(default_factory=Habits)
 
     def run(self) -> ReplayResult:
         """Execute and compare, up to the first difference.
@@ -72,13 +81,13 @@ class Course:
             RecordError: nothing of what was asked for was recorded.
             CheckpointError: the checkpoint to start from is damaged.
         """
-        program = self._anew(self.given)
         segments = segments_of(self.reader.log(self.options.rank))
         chosen = spans(segments, self.options.from_step, self.options.to_step)
         planned = sum(last - first + 1 for _, first, last in chosen)
         environment: tuple[Difference, ...] = ()
         found: Divergence | None = None
         for segment, first, last in chosen:
+            program = self._anew(self.given)  # each was recorded by a process of its own
             environment = environment or _environment(segment, program)
             window = self._window(segment, program)
             found = self._span(window, (first, last, planned))
@@ -96,6 +105,8 @@ class Course:
         issues = list(replay_issues(tuple(self.steps), found, environment, reasons))
         if self.restarted is not None:
             issues.append(from_beginning_issue(self.restarted))
+        if self.habits.rates != "step":
+            issues.append(rates_issue(self.habits.rates))
         return ReplayResult(
             run=self.reader.folder,
             issues=tuple(issues),
@@ -125,14 +136,51 @@ class Course:
                 return None
             self.missing = tuple(dict.fromkeys((*self.missing, *window.missing)))
             found = self._stretch(window, (start, first, last), planned)
+            better = self._better(window, found, first, start)
+            if better is not None:
+                self.habits = better
+                del self.steps[kept[0] :]
+                self.done = kept[1]
+                window = self._window(window.segment, self._anew(self.given))
+                continue
             if isinstance(found, Divergence):
                 return self._second_look(window, found, (start, first, last), kept)
             if found is None:
                 return None
+            if found.is_idle:
+                self.reasons.idle.append(window.segment.steps[found.index].step)
             again = window.segment.snapshot_after(found.index)
             if again is None or again.records > last:
                 return None
             first = again.records
+            if self.habits.from_empty:  # it may be executed from its beginning
+                window = self._window(window.segment, self._anew(self.given))
+
+    def _better(
+        self, window: Window, found: Divergence | _Blocked | None, first: int, start: int
+    ) -> Habits | None:
+        """Return habits of the recorded loop with which the steps go on farther, if there are."""
+        segment = window.segment
+        if isinstance(found, Divergence):
+            index = segment.index_of(found.step, start)
+            component = found.component
+        elif found is not None and found.is_idle:
+            index, component = found.index, IDLE
+        else:
+            return None
+        lacks = set(self.missing) - {"loader"}
+        if index is None or (lacks and self.habits.uses != "taken"):
+            return None
+
+        def tried(habits: Habits) -> str | None:
+            if lacks and habits.rates != "step":
+                return None  # a schedule that is missing is told as that
+            if habits.from_empty and self.given.get("build") is None:
+                return None
+            again = self._window(segment, self._anew(self.given), habits)
+            return first_difference(again, first, index)
+
+        return better_habits(self.habits, segment, (index, component), tried)
 
     def _stretch(
         self, window: Window, places: tuple[int, int, int], planned: int
@@ -191,7 +239,11 @@ class Course:
             del self.steps[kept[0] :]
             return None
         at_once = found.step == segment.steps[start].step
-        if at_once and (start or segment.unrecorded):
+        if at_once and self.habits.uses == "taken" and takes_ahead(segment):
+            self.reasons.add(TAKEN_AHEAD)
+            del self.steps[kept[0] :]
+            return None
+        if at_once and (start or segment.unrecorded or segment.number):
             self.reasons.add(AT_ONCE)
         elif segment.begins_epoch(found.step):
             self.reasons.add(AT_EPOCH)
@@ -202,7 +254,7 @@ class Course:
         if all match."""
         build = self.given.get("build")
         near = last <= max(_NEAR_STEPS, _FAR * (last - first + 1))
-        if build is None or segment.number or not near:
+        if build is None or not near:
             return None
         window = self._window(segment, self._anew(self.given))
         found: list[StepResult] = []
@@ -214,7 +266,10 @@ class Course:
                 result = compare_step(
                     one.recorded, one.replayed, made, segment.number, self._unasked
                 )
-                if result.status != "MATCH" or self._place(window, one, result) is not None:
+                if (
+                    result.status != "MATCH"
+                    or place_of(window, one, result, self.reasons) is not None
+                ):
                     return None
                 found.append(result)
         except RecordError:
@@ -227,8 +282,8 @@ class Course:
         if one.recorded is None:
             return None
         if one.replayed is None:
-            self.reasons.idle.append(one.recorded.step)
-            return _Blocked(index=one.index)  # one of them has moved its weights, the other has not
+            # one of them has moved its weights, the other has not
+            return _Blocked(index=one.index, is_idle=True)
         segment = window.segment
         result = compare_step(
             one.recorded, one.replayed, window.fingerprinter, segment.number, self._unasked
@@ -243,7 +298,7 @@ class Course:
         if one.index in segment.loaded and result.first is not None:
             self.reasons.loaded.append(one.recorded.step)
             return _Blocked(index=one.index)
-        place = self._place(window, one, result)
+        place = place_of(window, one, result, self.reasons)
         if compared or result.first is not None:
             self.steps.append(result)
         self.done += compared
@@ -257,7 +312,7 @@ class Course:
             step=one.recorded.step,
             component=component,
             names=() if first is None else first.names,
-            since=_since(window, one.index, component),
+            since=since_when(window, one.index, component),
             place=place,
         )
 
@@ -266,35 +321,15 @@ class Course:
         """Whether the modules of a step are to be compared."""
         return (segment.traces if self.options.localize else {}).__contains__
 
-    def _place(self, window: Window, one: Executed, result: StepResult) -> ModulePlace | None:
-        if one.trace is None:
-            return None
-        paths = [path for path, _ in window.program.parts.model.named_modules()]
-        recorded = unpack_trace(window.segment.traces[one.index], paths)
-        if recorded is None:
-            self.reasons.add("the model has modules of other names than the recorded one")
-            return None
-        place = locate(recorded, shortened(one.trace))
-        if place is None or result.first is not None:
-            return place
-        # all that was compared is equal: only what a part of the state did not cover can differ
-        covered = window.fingerprinter.parts == 1
-        return None if covered or place.direction == "calls" else place
-
     def _place_by_reference(self, window: Window, index: int) -> ModulePlace | None:
         """Execute a step twice, with the right program and with this one, and compare them."""
         if self.options.reference is None:
             return None
         # made anew: what it has counted so far must not count
         right, mine = self._anew({"build": self.options.reference}), self._anew(self.given)
-        traces = [self._traced(window.segment, program, index) for program in (right, mine)]
-        return None if None in traces else locate(*cast("list[StepTrace]", traces))
-
-    def _traced(self, segment: Segment, program: Program, index: int) -> StepTrace | None:
-        window = self._window(segment, program)
-        start = window.restore(index)
-        executed = window.run(start, index, lambda known: known == index)
-        return [one.trace for one in executed][-1]
+        return place_between(
+            self._window(window.segment, right), self._window(window.segment, mine), index
+        )
 
     @property
     def _unasked(self) -> frozenset[str]:
@@ -305,26 +340,11 @@ class Course:
     def _anew(self, given: Mapping[str, object]) -> Program:
         return fitted(program_of(given), self.reader, self.options.rank)
 
-    def _window(self, segment: Segment, program: Program) -> Window:
+    def _window(self, segment: Segment, program: Program, habits: Habits | None = None) -> Window:
         found = fingerprinter_for(self.reader, program, self.options.rank, segment.number)
-        return Window(self.reader, segment, program, found)
+        return Window(self.reader, segment, program, found, habits or self.habits)
 
 
 def _environment(segment: Segment, program: Program) -> tuple[Difference, ...]:
     now = gather_settings(program.parts.model, program.parts.loader)
     return differences(dict(segment.environment), now)
-
-
-def _since(window: Window, index: int, component: str) -> int | None:
-    """The step after the one in which the same part of the state was last compared."""
-    steps = window.segment.steps
-    of_part = component in ("gradient", "buffer", "parameter", "extra")
-    part = next(iter(steps[index].vectors), None) if of_part else None
-    before = range(index - 1, -1, -1)
-    if part is not None and not steps[index].is_brief:
-        earlier = next((at for at in before if part in steps[at].vectors), -1)
-    elif of_part:
-        return None
-    else:
-        earlier = next((at for at in before if not steps[at].is_brief), index - 1)
-    return steps[earlier + 1].step if earlier + 1 < index else None

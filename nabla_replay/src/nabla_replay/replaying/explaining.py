@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from nabla_core.errors import UsageError
 from nabla_core.report import Report, Section
 
 from ..store.reader import RunReader
 from .fitting import fitted
+from .habits import takes_ahead
 from .history import Segment, segments_of
 from .program import program_of
 from .spans import spans
@@ -35,7 +37,8 @@ def explain_step(
 
     Raises:
         RecordError: the step was not recorded, or has no checkpoint before it.
-        UsageError: ``build`` gives no program that fits the run.
+        UsageError: ``build`` gives no program that fits the run, or its loop took batches ahead of
+            their steps.
     """
     from nabla_guard import guard
 
@@ -43,6 +46,11 @@ def explain_step(
         program = fitted(program_of({"build": build}), reader, rank)
         segments = segments_of(reader.log(rank))
         segment, index = _find(segments, step)
+        if takes_ahead(segment):
+            raise UsageError(
+                f"step {step} cannot be executed alone: the recorded loop took batches ahead of "
+                "their steps, and which of them this step used is known only to a replay of the run"
+            )
         found = fingerprinter_for(reader, program, rank, segment.number)
         window = Window(reader, segment, program, found)
         start = window.restore(index)

@@ -9,9 +9,14 @@ from ..capturing.between import ProgramChanged
 from ..capturing.generators import restore_generators
 from ..capturing.loaders import batch_size_of, put_loader_state
 from ..errors import RecordError
+from .ahead import Waiting, waiting_before
+from .habits import Habits
 from .history import Segment, epoch_state
 
-__all__ = ["BatchFeed", "DataEnded"]
+__all__ = ["BatchFeed", "DataEnded", "length_of"]
+
+
+_PLAIN = Habits()
 
 
 class DataEnded(RecordError):
@@ -31,6 +36,7 @@ class BatchFeed:
         segment: knows how later epochs began.
         records: steps that were taken before.
         between: told an epoch and how it began; puts back what the program had changed before it.
+        habits: which of the batches that were taken a step uses.
     """
 
     def __init__(
@@ -40,6 +46,7 @@ class BatchFeed:
         segment: Segment,
         records: int,
         between: Callable[[int, Mapping[str, object]], object] = lambda epoch, state: None,
+        habits: Habits = _PLAIN,
     ) -> None:
         self._loader = loader
         self._segment = segment
@@ -48,6 +55,8 @@ class BatchFeed:
         self._iterator: Iterator[object] | None = None
         self.epoch, self.position = -1, 0
         self._batch_size: int | None = None
+        self._waiting = None if habits.uses == "taken" else Waiting(habits)
+        self._kept = waiting_before(segment, records, habits, length_of(loader))
         if place is not None:
             self._go_to(place)
         elif not segment.epochs and records:
@@ -68,6 +77,9 @@ class BatchFeed:
         if target is None:
             yield self._next()
             return
+        if self._waiting is not None:
+            yield from self._ahead(self._waiting, target)
+            return
         epoch, position = target
         while self.epoch < epoch:
             yield from self._rest()
@@ -82,6 +94,21 @@ class BatchFeed:
         self._records += 1
 
     # ------------------------------------------------------------------ private
+    def _ahead(self, waiting: Waiting, target: tuple[int, int]) -> list[object]:
+        """Take what the recorded step took, and return what it used."""
+        epoch, position = target
+        while self.epoch < epoch:
+            while waiting.goes_on and self._iterator is not None:
+                try:
+                    waiting.arrive(next(self._iterator))
+                except StopIteration:
+                    break
+            waiting.epoch_ended()
+            self._begin(self.epoch + 1)
+        while self.position < position:
+            waiting.arrive(self._next(within=True))
+        return waiting.of_step()
+
     def _go_to(self, place: Mapping[str, object]) -> None:
         start = cast("Mapping[str, object]", place["start"])
         size = start.get("batch_size")
@@ -90,8 +117,16 @@ class BatchFeed:
         restore_generators(cast("Mapping[str, object]", start["generators"]))
         self._iterator = iter(self._loader)
         self.epoch = int(cast("int", place["epoch"]))
-        for _ in range(int(cast("int", place["position"]))):
-            self._next(within=True)
+        position = int(cast("int", place["position"]))
+        if self._kept > position:
+            raise RecordError(
+                f"batches of the epoch before epoch {self.epoch} waited for their steps when the "
+                "checkpoint was taken"
+            )
+        for _ in range(position):
+            batch = self._next(within=True)
+            if self._waiting is not None and self.position > position - self._kept:
+                self._waiting.arrive(batch)
 
     def _skip_unrecorded(self, records: int) -> None:
         """Without recorded positions a step is taken to be one batch, from the first one on."""
@@ -148,3 +183,11 @@ class BatchFeed:
             return self._next(within=True)
         self.position += 1
         return batch
+
+
+def length_of(loader: object) -> int | None:
+    """Return how many batches a loader has, where it says so."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None

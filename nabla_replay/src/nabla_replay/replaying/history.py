@@ -19,6 +19,7 @@ from ..capturing.notes import (
     TRACE_NOTE,
     WITHIN_NOTE,
 )
+from ..capturing.rates import with_earlier_rates
 from ..errors import RecordError
 from ..store.entries import CheckpointEntry, EpochEntry, GapEntry, NoteEntry, StepEntry
 from ..store.rank_log import RankLog, Record
@@ -92,7 +93,8 @@ class Segment:
     @property
     def unrecorded(self) -> int:
         """Steps that the program took before the first one that was recorded, as far as known."""
-        return self.steps[0].step if self.within and self.steps else 0
+        is_first = self.within and not self.number  # a resume begins where it says
+        return self.steps[0].step if is_first and self.steps else 0
 
     @property
     def coming(self) -> int:
@@ -109,6 +111,11 @@ class Segment:
     def snapshot_after(self, index: int) -> Snapshot | None:
         """Return the earliest checkpoint that contains the step with ``index``."""
         return next((one for one in self.snapshots if one.records > index), None)
+
+    def index_of(self, step: int, start: int = 0) -> int | None:
+        """Return the index of a step from ``start`` on."""
+        here = range(start, len(self.steps))
+        return next((index for index in here if self.steps[index].step == step), None)
 
     def begins_epoch(self, step: int) -> bool:
         """Whether a step is the first of an epoch, and other epochs came before."""
@@ -159,10 +166,11 @@ def segments_of(log: RankLog) -> tuple[Segment, ...]:
 def _take(segment: Segment, record: Record, waiting: dict[tuple[int, int], int]) -> None:
     match record.entry:
         case StepEntry() as step:
-            rate = segment.steps[-1].signals.get("lr") if segment.steps else None
-            if rate is not None and "lr" not in step.signals:
-                step = replace(step, signals={"lr": rate, **step.signals})  # recorded on change
-            segment.steps.append(step)
+            before = segment.steps[-1].signals if segment.steps else {}
+            signals = with_earlier_rates(step.signals, before)
+            segment.steps.append(
+                step if signals is step.signals else replace(step, signals=signals)
+            )
         case EpochEntry() as epoch:
             segment.epochs.append(EpochStart(records=len(segment.steps), entry=epoch))
         case GapEntry() as gap:

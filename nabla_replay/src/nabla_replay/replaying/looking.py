@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch.optim import Optimizer
 
+from ..capturing.evaluations import Evaluations
 from ..capturing.live import StepBoundary
 from ..capturing.look import StepFacts
 from ..fingerprints.call_record import StepTrace
@@ -47,6 +48,7 @@ class Look:
         self._seen = seen
         self._recorded = segment.steps[index:]
         self._boundary: StepBoundary | None = None
+        self._evaluations = Evaluations(program.parts)
         self._ending = _ending(self._parts.optimizers, segment.ends)
         self._is_ended = self._ending is not None or len(self._parts.optimizers) <= 1
         self._tracer = tracer
@@ -61,18 +63,21 @@ class Look:
         if within:
             self._boundary = StepBoundary(self._parts, self._acted, self._ending)
             self._boundary.start()
+        else:
+            self._evaluations.wait()
         if self._tracer is not None:
             self._tracer.start()
 
     def take(self, facts: StepFacts) -> None:
         """Look now."""
         self.entries.append(self._seen(self._recorded[0], facts))
-        self.evaluations.append(0)
+        self.evaluations.append(self._evaluations.stop())
         self._end_trace()
 
     def end(self) -> None:
         """Let go of torch, the last that took hold first."""
         self._end_trace()
+        self._evaluations.stop()
         if self._boundary is not None:
             self._boundary.stop()
 

@@ -84,7 +84,8 @@ def program_of(given: Mapping[str, object]) -> Program:
 def _look(built: object, names: tuple[str, ...]) -> object:
     for name in names:
         value = built.get(name) if isinstance(built, Mapping) else getattr(built, name, None)
-        if value is not None:
+        # a method of a person's own may have the name of a part: only a step is one
+        if value is not None and (names is _SPELLINGS["step"] or not inspect.isroutine(value)):
             return value
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .history import Segment
 
-__all__ = ["AT_EPOCH", "AT_ONCE", "STALE_EXTRA", "Reasons", "keeps_workers"]
+__all__ = ["AT_EPOCH", "AT_ONCE", "STALE_EXTRA", "TAKEN_AHEAD", "Reasons", "keeps_workers"]
 
 _MANY = 3
 
@@ -27,6 +27,12 @@ STALE_EXTRA = (
     "the recorded program changed its extra state (an average of the weights) between two epochs "
     "and outside of step(), which a replay does not: from there to the next checkpoint it is not "
     "compared"
+)
+
+TAKEN_AHEAD = (
+    "the recorded loop took more batches from its loader than its steps had used (it takes them "
+    "ahead, or leaves some out), and none of the usual orders of using them gives the recorded "
+    "step: either it uses them in another one, or the program is another one"
 )
 
 _WORKERS = (

@@ -16,9 +16,10 @@ from ..rules import (
     RNG_DIVERGENCE,
 )
 from .comparing import ComponentResult, StepResult
+from .habits import Rates
 from .result import Divergence
 
-__all__ = ["divergence_issue", "from_beginning_issue", "replay_issues"]
+__all__ = ["divergence_issue", "from_beginning_issue", "rates_issue", "replay_issues"]
 
 _MANY = 3
 _DATA = ("loader", "data", "batch")
@@ -62,6 +63,19 @@ def from_beginning_issue(checkpoint: int) -> Issue:
         "holds (a generator, a counter, an environment, workers that live on). Give such state as "
         "extra to replay from the middle.",
         step=checkpoint,
+    )
+
+
+def rates_issue(rates: Rates) -> Issue:
+    """Say that the rates were set beside ``step()``."""
+    done = (
+        "its schedules were called after each step"
+        if rates.startswith("schedule")
+        else f"the recorded ones were put back {rates} each step"
+    )
+    return REPLAY_UNVERIFIED.issue(
+        "The program's step() does not set the learning rates that were recorded, and the steps "
+        f"were executed as if the loop around it did: {done}."
     )
 
 

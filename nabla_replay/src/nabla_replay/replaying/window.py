@@ -25,15 +25,19 @@ from ..fingerprints.fingerprinter import Fingerprinter
 from ..fingerprints.module_trace import ModuleTrace
 from ..store.entries import StepEntry
 from ..store.reader import RunReader
-from .feed import BatchFeed
+from .ahead import waiting_before
+from .feed import BatchFeed, length_of
+from .habits import Habits
 from .history import Segment
 from .looking import Look
 from .observation import facts_of
 from .program import Program
+from .rates import after_look, before_batches, before_look, before_step
 from .targets import batches_of_last, target_of
 
 __all__ = ["Executed", "Window", "part_in"]
 
+_PLAIN = Habits()
 _MOST_SKIPPED = 64  # calls of step() in a row in which no optimizer acts
 
 
@@ -64,6 +68,7 @@ class Window:
         segment: the steps.
         program: executes them.
         fingerprinter: hashes the tensors of ``program``.
+        habits: what the recorded loop did around its steps.
 
     Attributes:
         missing: components that the program lacks.
@@ -72,9 +77,15 @@ class Window:
     """
 
     def __init__(
-        self, reader: RunReader, segment: Segment, program: Program, fingerprinter: Fingerprinter
+        self,
+        reader: RunReader,
+        segment: Segment,
+        program: Program,
+        fingerprinter: Fingerprinter,
+        habits: Habits = _PLAIN,
     ) -> None:
         self.segment = segment
+        self.habits = habits
         self.program = program
         self.fingerprinter = fingerprinter
         self.missing: tuple[str, ...] = ()
@@ -93,6 +104,10 @@ class Window:
             RecordError: there is no checkpoint, or it does not fit the program.
             CheckpointError: the checkpoint is damaged.
         """
+        if self.habits.from_empty:
+            first = self._nothing_waits(first)
+            if first < 0:
+                return self.start_over()
         snapshot = self.segment.snapshot_before(first)
         if snapshot is None:
             raise RecordError(
@@ -114,6 +129,7 @@ class Window:
                 self.segment,
                 snapshot.records,
                 between=self._put_between,
+                habits=self.habits,
             )
         restore_generators_of(state)
         return snapshot.records
@@ -131,10 +147,12 @@ class Window:
             RecordError: the first state of the segment was not stored, where that is needed.
         """
         unrecorded = self.segment.unrecorded
-        if not unrecorded:
+        if not unrecorded and not self.habits.from_empty:
             return self.restore(0)
         if self.program.parts.loader is not None:
-            self._feed = BatchFeed(self.program.parts.loader, None, self.segment, 0)
+            self._feed = BatchFeed(
+                self.program.parts.loader, None, self.segment, 0, habits=self.habits
+            )
         for number in range(unrecorded):
             self._take(number, None)
         return 0
@@ -167,6 +185,7 @@ class Window:
         steps = self.segment.steps
         if index < len(steps):
             self._set(index)
+            before_batches(self.habits, self.program.parts, self.segment, index)
             return self._take(steps[index].step, target_of(steps[index]), index)
         returned: object = None
         for _ in range(batches_of_last(steps)):
@@ -174,6 +193,21 @@ class Window:
         return returned
 
     # ------------------------------------------------------------------ private
+    def _nothing_waits(self, first: int) -> int:
+        """Return the index after the latest checkpoint at which no batch waited for its step; -1 if
+        there was none."""
+        length = length_of(self.program.parts.loader)
+        return max(
+            (
+                one.records
+                for one in self.segment.snapshots
+                if one.records <= first
+                and not waiting_before(self.segment, one.records, self.habits, length)
+                and (one.records or not self.segment.unrecorded)
+            ),
+            default=-1,
+        )
+
     def _once(self, index: int, *, trace: bool) -> list[Executed]:
         """Call the program's step: one recorded step, or several if it lets its optimizer act more
         than once."""
@@ -184,16 +218,19 @@ class Window:
         look = Look(self.program, self.segment, index, self.seen, tracer)
         try:
             self._set(index)
+            before_batches(self.habits, parts, self.segment, index)
             look.begin(within=self.segment.within)
             returned = self._take(recorded.step, target_of(recorded), index)
             for _ in range(_MOST_SKIPPED if self.segment.within else 0):
                 if look.entries or target_of(recorded) is not None:
                     break  # the batches of a recorded place are all taken
                 returned = self._take(recorded.step, None)  # a scaler skipped the step, or a try
+            before_look(self.habits, parts, recorded)
             if not self.segment.within:
                 look.take(facts_of(recorded.step, returned))
         finally:
             look.end()
+        after_look(self.habits, parts, self.segment)
         steps = self.segment.steps
         found = [
             Executed(
@@ -234,10 +271,12 @@ class Window:
 
     def _take(self, number: int, target: tuple[int, int] | None, index: int = -1) -> object:
         if self._feed is None:
+            before_step(self.habits, self.program.parts, self.segment, index)
             return self._alone(number)
         returned: object = None
         skipped = self.segment.skipped.get(index, frozenset())
         for batch in self._feed.take(target, skipped):
+            before_step(self.habits, self.program.parts, self.segment, index)
             try:
                 returned = self.program.step(number, batch)
             except Exception:
