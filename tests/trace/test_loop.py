@@ -84,6 +84,22 @@ def test_a_jump_that_is_made_up_for_is_none(rise, loss_at_five, expected):
 
 
 @pytest.mark.parametrize(
+    ("rise", "later", "expected"),
+    [(3.0, 0.99, []), (3.0, 1.01, ["GEO303"]), (11.0, 0.5, ["GEO303"])],
+)
+def test_a_jump_before_the_loss_falls_below_half_its_start_is_none(rise, later, expected):
+    """The rate that trains best may well begin with one, right after a fresh normalisation."""
+    own, following = quadratic_probes(1.0, count=12)
+    following[0] = NextBatchProbe(step=2, before=2.0, half=2.0, after=2.0 * (1 + rise))
+    following[8:] = [
+        NextBatchProbe(step=10 * index, before=later, half=later / 2, after=later / 3)
+        for index in range(8, 12)
+    ]
+
+    assert rules_of(step_issues(own, following, TraceOptions())) == expected
+
+
+@pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
         (2.0, 21.9, []),

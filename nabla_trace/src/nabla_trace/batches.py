@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -122,6 +123,8 @@ def _wants_targets(loss_fn: LossFunction | None) -> bool | None:
     if loss_fn is None:
         return False
     called = loss_fn.forward if isinstance(loss_fn, Module) else loss_fn
+    if isinstance(called, FunctionType) and not vars(called):
+        return _wants_second(called)
     try:
         parameters = inspect.signature(called).parameters.values()
     except (TypeError, ValueError):
@@ -133,6 +136,16 @@ def _wants_targets(loss_fn: LossFunction | None) -> bool | None:
     if len(places) < 2:
         return False
     return True if places[1].default is inspect.Parameter.empty else None
+
+
+def _wants_second(function: FunctionType) -> bool | None:
+    """The same for a plain function, whose code tells it at once."""
+    places, defaults = function.__code__.co_argcount, len(function.__defaults__ or ())
+    if function.__code__.co_flags & inspect.CO_VARARGS:
+        return None if places < 2 else True
+    if places < 2:
+        return False
+    return True if places - defaults >= 2 else None
 
 
 def _from_sequence(model: Module, parts: tuple[object, ...], wants: bool | None) -> Batch:

@@ -46,9 +46,16 @@ class GramFacts:
         return self.gram.sum(1)
 
     @cached_property
+    def lengths(self) -> list[float]:
+        """:attr:`norms` on the host: many small questions are asked of them."""
+        diagonal: list[float] = self.gram.diagonal().tolist()
+        return [math.sqrt(square) if not square <= 0 else 0.0 for square in diagonal]
+
+    @cached_property
     def total_norm(self) -> float:
         """Length of the sum of all."""
-        return math.sqrt(self.rows.sum().clamp(min=0))
+        square = float(self.gram.sum())
+        return math.sqrt(square) if not square <= 0 else 0.0
 
     @cached_property
     def cosines(self) -> Tensor:
@@ -84,13 +91,13 @@ class GramFacts:
     @property
     def cancellation(self) -> float:
         """``1 - |sum| / sum of lengths``; NaN when all are zero."""
-        lengths = float(self.norms.sum())
+        lengths = sum(self.lengths)
         return 1.0 - self.total_norm / lengths if lengths else float("nan")
 
     @property
     def agreement(self) -> float:
         """``|sum|^2 / sum of squares``: 1 for independent vectors, N for equal ones."""
-        squares = float(self.squares.sum())
+        squares = sum(length * length for length in self.lengths)
         return self.total_norm**2 / squares if squares else float("nan")
 
     @property

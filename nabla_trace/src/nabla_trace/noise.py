@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from .rules.noise import BATCH_TOO_LARGE, BATCH_TOO_SMALL, NOISE_UNDETERMINED
 __all__ = ["NoiseEstimator", "NoiseScale", "noise_issues"]
 
 _FAR = 20.0
+_LEFT_OUT = torch.tensor([[-1.0, 0.0], [1.0, -2.0]], dtype=torch.float64)
 _SURE = 1.645
 """Standard deviations of a two-sided interval of 90 %."""
 
@@ -69,11 +71,11 @@ class NoiseEstimator:
         if samples < 3:
             return
         wide = gram.double().cpu()
-        diagonal, rows = wide.diagonal(), wide.sum(1)
-        sums = torch.stack([diagonal.sum(), rows.sum()])
-        trace, square = (_unbiased(samples) @ sums).tolist()
-        changes = torch.stack([-diagonal, torch.add(diagonal, rows, alpha=-2)])
-        spread = _unbiased(samples - 1) @ (changes - changes.mean(1, keepdim=True))
+        both = torch.stack([wide.diagonal(), wide.sum(1)])  # of each sample, with itself and all
+        sums = both.sum(1, keepdim=True)
+        trace, square = (_unbiased(samples) @ sums).flatten().tolist()
+        # without a sample: minus its square, and minus twice its row plus its square
+        spread = _unbiased(samples - 1) @ _LEFT_OUT @ (both - sums / samples)
         self._errors += (samples - 1) / samples * (spread @ spread.T)
         self._trace += trace
         self._square += square
@@ -100,6 +102,7 @@ class NoiseEstimator:
         return max(0.0, (b - math.sqrt(root)) / a), (b + math.sqrt(root)) / a
 
 
+@lru_cache(maxsize=16)
 def _unbiased(samples: int) -> Tensor:
     """Return the matrix ``[2, 2]`` that makes estimates of ``tr(S)`` and ``|G|^2`` from the sum of
     the squared lengths and the squared length of the sum of so many gradients."""

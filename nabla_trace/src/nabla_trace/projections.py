@@ -37,7 +37,7 @@ def project(subject: Subject, batch: Batch, loss_fn: LossFunction | None) -> Sam
             raise UsageError("method='jvp' needs a loss per sample: use reduction='none'")
         return found
 
-    with untouched(subject.model):
+    with untouched(subject.modules):
         state = torch.get_rng_state()
         mean = losses(dict(subject.parameters)).mean()
         found = torch.autograd.grad(mean, list(subject.parameters.values()), allow_unused=True)

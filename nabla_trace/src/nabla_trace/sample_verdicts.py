@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median_low
 
 import torch
 from torch import Tensor
@@ -36,25 +38,25 @@ _TOGETHER = 4.0
 direction that one can be against."""
 
 
-def norm_issues(norms: Tensor, options: TraceOptions) -> Iterator[Issue]:
+def norm_issues(lengths: Sequence[float], options: TraceOptions) -> Iterator[Issue]:
     """Yield the sample that supplies most of the gradient.
 
     Args:
-        norms: shape ``[N]``.
+        lengths: of each sample's gradient.
         options: limits.
     """
-    total = float(norms.sum())
-    if len(norms) < _FEWEST or not total > 0:
+    total = sum(lengths)
+    if len(lengths) < _FEWEST or not total > 0:
         return
-    highest, place = norms.max(0)
-    share = float(highest) / total
+    highest = max(lengths)
+    share = highest / total
     if not share > _HALF:
         return
-    sample, ratio = int(place), float(highest) / max(float(norms.median()), 1e-300)
+    sample, ratio = lengths.index(highest), highest / max(median_low(lengths), 1e-300)
     if ratio > options.sample_share:
         yield SAMPLE_DOMINANT.issue(
-            f"Sample {sample} supplies {share:.0%} of the gradient length of {len(norms)} samples, "
-            f"limit {_HALF:.0%}.",
+            f"Sample {sample} supplies {share:.0%} of the gradient length of {len(lengths)} "
+            f"samples, limit {_HALF:.0%}.",
             where=Location(sample=sample),
             share=Quantity(value=share, limit=_HALF),
             times_median=Quantity(value=ratio, limit=options.sample_share),
@@ -68,7 +70,7 @@ def pair_issues(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
         facts: of an exact Gram.
         options: limits.
     """
-    if len(facts.gram) < _FEWEST or not float(facts.norms.sum()) > 0:
+    if len(facts.lengths) < _FEWEST or not sum(facts.lengths) > 0:
         return
     yield from _opposing(facts, options)
     yield from _duplicates(facts, options)
@@ -83,10 +85,10 @@ def pair_issues(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
 
 
 def _opposing(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
-    norms = facts.norms
-    found = norms >= 2 * norms.mean()
-    if not bool(found.any()):
+    norms, mean = facts.norms, sum(facts.lengths) / len(facts.lengths)
+    if not max(facts.lengths) >= 2 * mean:
         return
+    found = norms >= 2 * mean
     leave, rest = facts.leave_one_out, facts.rest_agreement
     # near a minimum the sum of all is zero and every sample is against the sum of the others
     found &= (leave < options.opposing_cosine) & (rest > _TOGETHER)
@@ -137,11 +139,8 @@ def label_suspects(
         losses: shape ``[N]``, if known; a suspect has an unusual loss too.
         options: limits.
     """
-    norms = facts.norms
-    found = norms > options.label_norm * norms.median()
-    if losses is not None:
-        found &= (losses > losses.median()).to(found.device)
-    if not bool(found.any()):
+    found = _unusual(facts.lengths, losses, options)
+    if not any(found):
         return
     agreement = within_label_cosine(facts.cosines, labels)
     usual = float(agreement.nanmedian())
@@ -150,8 +149,9 @@ def label_suspects(
     spread = _SIGMA * float((agreement - usual).abs().nanmedian())
     bound = min(options.label_agreement * usual, usual - _RARE * spread)
     counts = (labels[:, None] == labels[None, :]).sum(1)
-    found &= (agreement < bound) & (counts >= 3)
-    samples = sorted((int(i) for i in found.nonzero().flatten()), key=lambda i: float(agreement[i]))
+    alone = (agreement < bound) & (counts >= 3)
+    samples = [sample for sample, off in enumerate(alone.tolist()) if off and found[sample]]
+    samples.sort(key=lambda sample: float(agreement[sample]))
     if not samples or len(samples) > len(labels) // 4:
         return
     worst = samples[0]
@@ -163,6 +163,19 @@ def label_suspects(
         agreement=Quantity(value=float(agreement[worst]), limit=bound),
         samples=_listed(samples),
     )
+
+
+def _unusual(lengths: Sequence[float], losses: Tensor | None, options: TraceOptions) -> list[bool]:
+    """Return which samples have a long gradient and, where losses are known, a high loss."""
+    if not math.isfinite(sum(lengths)):
+        return []
+    limit = options.label_norm * median_low(lengths)
+    found = [length > limit for length in lengths]
+    if losses is None or not any(found):
+        return found
+    known: list[float] = losses.tolist()
+    middle = median_low(known)
+    return [long and loss > middle for long, loss in zip(found, known, strict=True)]
 
 
 def honesty_issues(study: StudyResult) -> Iterator[Issue]:

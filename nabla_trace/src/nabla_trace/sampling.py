@@ -142,8 +142,8 @@ def _judged(study: StudyResult, method: Method, batch: Batch) -> SamplesResult:
     facts = GramFacts(total) if total is not None and pairs else None
     options, found = trace_options(), list(honesty_issues(study))
     if total is not None:
-        norms = total.clamp(min=0).sqrt() if facts is None else facts.norms
-        found += norm_issues(norms, options)
+        lengths = total.clamp(min=0).sqrt().tolist() if facts is None else facts.lengths
+        found += norm_issues(lengths, options)
     if facts is not None and method == "exact":
         found += pair_issues(facts, options)
         if labels is not None:

@@ -26,6 +26,9 @@ _FEWEST = 5
 _SOON_GONE = 1.0
 """Rise in first losses up to which it does not matter if the loss is below its start again."""
 
+_FALLEN = 0.5
+"""Share of the first loss below which a jump in the first steps is made up for."""
+
 _BLOWN_UP = 10.0
 """Rise in first losses from which one step is enough to tell."""
 
@@ -44,6 +47,8 @@ def step_issues(
     if not following:
         return
     jump = _early_jump(following)
+    if jump is not None and jump[0] > options.early_jump and _is_made_up_for(jump[0], following):
+        jump, following = None, _later(following)
     sure = len(following) >= _FEWEST or (jump is not None and jump[0] > _BLOWN_UP)
     if jump is not None and sure and jump[0] > options.early_jump:
         yield _jumped(*jump, limit=options.early_jump)
@@ -102,6 +107,19 @@ def _jumped(jump: float, step: int, *, limit: float) -> Issue:
         phase="optimizer",
         jump=Quantity(value=jump, limit=limit),
     )
+
+
+def _later(following: Sequence[NextBatchProbe]) -> list[NextBatchProbe]:
+    return [probe for probe in following if probe.step > EARLY_STEPS[-1]]
+
+
+def _is_made_up_for(jump: float, following: Sequence[NextBatchProbe]) -> bool:
+    """Whether the loss is far below its start by now: what it did at first was no harm."""
+    later = _later(following)
+    if len(later) < _FEWEST or jump > _BLOWN_UP:
+        return False
+    latest = [probe.before for probe in later[-max(3, len(later) // 3) :]]
+    return all(map(math.isfinite, latest)) and median(latest) < _FALLEN * following[0].before
 
 
 def _early_jump(following: Sequence[NextBatchProbe]) -> tuple[float, int] | None:

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .ghost.rng import kept_rng
+from .ghost.rng import RngState, kept_rng
 
-__all__ = ["batch_statistics_frozen", "couples_samples", "draws_noise", "untouched"]
+__all__ = [
+    "NamedModules",
+    "batch_statistics_frozen",
+    "couples_samples",
+    "draws_noise",
+    "untouched",
+]
+
+NamedModules = Sequence[tuple[str, Module]]
+"""All modules of a model with their paths: walking through it is done once."""
 
 
 @contextmanager
-def untouched(model: Module) -> Iterator[None]:
-    """Let the block run the model; afterwards nothing of it differs.
+def untouched(modules: NamedModules) -> Iterator[RngState]:
+    """Let the block run a model; afterwards nothing of it differs.
 
     Buffers are replaced by copies inside the block, so that a graph that the user holds keeps
     seeing the tensors that it saved. Hooks on parameters are suspended: what they do to a gradient
     would be done to the gradient of the whole batch and not to those of the samples.
+
+    Args:
+        modules: all of the model.
+
+    Yields:
+        The state of the random generators.
     """
     buffers = [
         (module, name, value)
-        for module in model.modules()
+        for _, module in modules
         for name, value in module._buffers.items()
         if value is not None
     ]
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for _, module in modules]
     for module, name, value in buffers:
         module._buffers[name] = value.clone()
     try:
-        with kept_rng(), _no_parameter_hooks(model), torch.enable_grad():
-            yield
+        with kept_rng() as state, _no_parameter_hooks(modules), torch.enable_grad():
+            yield state
     finally:
         for module, name, value in buffers:
             module._buffers[name] = value
@@ -42,13 +57,14 @@ def untouched(model: Module) -> Iterator[None]:
 
 
 @contextmanager
-def _no_parameter_hooks(model: Module) -> Iterator[None]:
+def _no_parameter_hooks(modules: NamedModules) -> Iterator[None]:
     kept = []
-    for parameter in model.parameters():
-        hooks = getattr(parameter, "_backward_hooks", None)
-        if hooks:
-            kept.append((hooks, list(hooks.items())))
-            hooks.clear()
+    for _, module in modules:
+        for parameter in module._parameters.values():
+            hooks = None if parameter is None else parameter._backward_hooks
+            if hooks:
+                kept.append((hooks, list(hooks.items())))
+                hooks.clear()
     try:
         yield
     finally:
@@ -56,27 +72,27 @@ def _no_parameter_hooks(model: Module) -> Iterator[None]:
             hooks.update(entries)
 
 
-def couples_samples(model: Module) -> list[str]:
+def couples_samples(modules: NamedModules) -> list[str]:
     """Return the names of modules that normalise over the batch as they are now."""
     return [
         name
-        for name, module in model.named_modules()
+        for name, module in modules
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
     ]
 
 
-def draws_noise(model: Module) -> list[str]:
+def draws_noise(modules: NamedModules) -> list[str]:
     """Return the names of modules that draw random numbers as they are now."""
-    return [name for name, module in model.named_modules() if module.training and _rate(module) > 0]
+    return [name for name, module in modules if module.training and _rate(module) > 0]
 
 
 def _rate(module: Module) -> float:
-    rates = (getattr(module, name, 0.0) for name in ("p", "dropout", "drop_prob"))
     kind = type(module).__name__.lower()
     if "drop" not in kind and not isinstance(
         module, (torch.nn.MultiheadAttention, torch.nn.RNNBase)
     ):
         return 0.0
+    rates = (getattr(module, name, 0.0) for name in ("p", "dropout", "drop_prob"))
     return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)
 
 

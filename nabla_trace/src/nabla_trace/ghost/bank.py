@@ -5,21 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..host_reads import on_host
 from .contribution import Contribution, common_dtype
-from .layer_rows import LAYER_RULES
+from .layer_rows import LAYER_RULES, fixed_embedding
 from .layout import Layout
+from .parts import Measure, Parts
 from .sources import DenseRows, OuterRows, RowSource, TokenRows, blockwise
 
 __all__ = ["Bank", "BankOptions", "Measure"]
-
-Measure = Literal["pairs", "norms", "sketch"]
-"""All inner products, only squared norms, or all inner products of projected gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +45,7 @@ class Bank:
         options: what to sum.
 
     Attributes:
-        total: Gram ``[N, N]`` or squared norms ``[N]``, float64.
-        layers: the same for each parameter, if wanted.
-        sums: name → (squared norm of the sum over the samples if known, sum of squared norms).
+        options: what to sum.
         skipped: names that are left out.
     """
 
@@ -63,23 +57,23 @@ class Bank:
         options: BankOptions,
     ) -> None:
         self.options = options
-        self.total: Tensor | None = None
-        self.layers: dict[str, Tensor] = {}
-        self.sums: dict[str, tuple[Tensor | None, Tensor]] = {}
         self.skipped: frozenset[str] = frozenset()
         self._names, self._uses, self._samples = names, uses, samples
         self._pending: dict[int, list[RowSource]] = {}
+        self._parts = Parts(options.measure, every_layer=options.every_layer)
 
     def add(self, found: Contribution) -> None:
         """Take the rows of one use in."""
         origin = found.origin
-        if all(self._names[root] in self.skipped for root in origin.roots):
+        if self.skipped and all(self._names[root] in self.skipped for root in origin.roots):
             return
         if origin.is_parameter and found.own is None:
             (root,) = origin.roots
             self._take(root, found.source)
             return
         if found.own is not None and self._through_maker(found):
+            return
+        if found.own is None and self._through_table(found):
             return
         for root, rows in self._pushed_back(found).items():
             self._take(root, DenseRows(rows))
@@ -88,19 +82,26 @@ class Bank:
         """Return the names of parameters."""
         return [self._names[root] for root in roots if root in self._names]
 
+    @property
+    def total(self) -> Tensor | None:
+        """Gram ``[N, N]`` or squared norms ``[N]``, float64; after :meth:`flush`."""
+        return self._parts.total
+
+    @property
+    def layers(self) -> dict[str, Tensor]:
+        """The same for each parameter, if wanted; after :meth:`flush`."""
+        return self._parts.layers
+
     def checks(self) -> dict[str, tuple[float | None, float]]:
-        """Return :attr:`sums` as numbers, with one read from the device."""
-        known = {name: whole for name, (whole, _) in self.sums.items() if whole is not None}
-        found = on_host([*known.values(), *(spread for _, spread in self.sums.values())])
-        wholes = dict(zip(known, found, strict=False))
-        spreads = found[len(known) :]
-        pairs = zip(self.sums, spreads, strict=True)
-        return {name: (wholes.get(name), spread) for name, spread in pairs}
+        """Return for each name the squared norm of the sum over the samples, if it is known, and
+        the sum of their squared norms; after :meth:`flush`."""
+        return self._parts.checks()
 
     def flush(self) -> None:
         """Multiply the rows of parameters with several uses; after the backward pass."""
         for root in list(self._pending):
             self._close(root, self._pending.pop(root))
+        self._parts.fold()
 
     # ------------------------------------------------------------------ private
     def _take(self, root: int, source: RowSource) -> None:
@@ -120,14 +121,17 @@ class Bank:
         whole = None
         if part is None:
             part, whole = blockwise(sources, pairs, budget)
-        wide = torch.float64 if part.device.type != "mps" else part.dtype
-        sketch = self.options.measure == "sketch"
-        if pairs:
-            whole = None if sketch else part.sum(dtype=wide)
-        self.sums[name] = (whole, part.trace() if pairs else part.sum(dtype=wide))
-        self.total = part.to(wide, copy=True) if self.total is None else self.total.add_(part)
-        if self.options.every_layer:
-            self.layers[name] = part.to(wide)
+        self._parts.add(name, part, whole)
+
+    def _through_table(self, found: Contribution) -> bool:
+        """Give the rows of something that is looked up, as positions are, to its table."""
+        maker, source = found.origin.maker, found.source
+        if maker is None:
+            return False
+        part = fixed_embedding(maker, source.block(0, source.shape[0]))
+        if part is not None:
+            self.add(part)
+        return part is not None
 
     def _through_maker(self, found: Contribution) -> bool:
         """Apply the rule of the function that made a value with a slice per sample."""

@@ -138,15 +138,16 @@ class Call:
             mine.layout = other.layout
 
     def forget(self) -> None:
-        """Let go of every tensor and of the function; what is left can be compared."""
+        """Let go of every tensor and of the function; what is left can be compared.
+
+        The makers stay: other calls may get what they made.
+        """
         self.func = _forgotten
         self.args, self.kwargs = (), {}
         self.tracked, self.aliases = {}, {}
         self.edges = []
         for out in self.outs:
             out.grad = None
-        for maker in self.makers.values():
-            maker.forget()
 
 
 def _forgotten(*args: object) -> None:

@@ -40,7 +40,7 @@ def common_dtype(*tensors: Tensor) -> torch.dtype:
     """Return the dtype to compute in: that of the operands, at least float32."""
     dtype = torch.float32
     for tensor in tensors:
-        if tensor.is_floating_point():
+        if tensor.dtype is not dtype and tensor.is_floating_point():
             dtype = torch.promote_types(dtype, tensor.dtype)
     return dtype
 

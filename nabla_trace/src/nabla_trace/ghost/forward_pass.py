@@ -30,6 +30,11 @@ class Subject:
     parameters: Mapping[str, Tensor]
 
     @property
+    def modules(self) -> list[tuple[str, Module]]:
+        """All modules of the model as it is now, with their paths."""
+        return list(self.model.named_modules())
+
+    @property
     def names(self) -> dict[int, str]:
         """Identity of each parameter → its name."""
         return {id(parameter): name for name, parameter in self.parameters.items()}

@@ -8,7 +8,8 @@ that several layers share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from enum import Enum
 from functools import partial
 from typing import Protocol
 
@@ -29,6 +30,12 @@ __all__ = ["FunctionWatch", "Receiver", "writes"]
 
 _UPDATE_BUFFERS = frozenset({"batch_norm", "instance_norm"})
 _FORM_OF_SECOND = frozenset({"expand_as", "reshape_as", "to", "type_as", "view_as"})
+
+
+class _Batch(Enum):
+    """Marks what depends on the batch."""
+
+    IT = "the batch"
 
 
 class Receiver(Protocol):
@@ -71,14 +78,13 @@ class FunctionWatch(TorchFunctionMode):
         self.uses: dict[int, int] = {}
         self.samples = samples
         self._receiver = receiver
-        self._origins: TensorMarks[Origin] = TensorMarks()
-        self._tainted: TensorMarks[bool] = TensorMarks()
+        self._marks: TensorMarks[Origin | _Batch] = TensorMarks()
         self._handles: list[RemovableHandle] = []
         for parameter in parameters.values():
             roots = frozenset({id(parameter)})
-            self._origins[parameter] = Origin(parameter, roots, True)
+            self._marks[parameter] = Origin(parameter, roots, True)
         for tensor in batch:
-            self._tainted[tensor] = True
+            self._marks[tensor] = _Batch.IT
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -100,22 +106,30 @@ class FunctionWatch(TorchFunctionMode):
 
     def taint(self, value: object) -> None:
         """Note that ``value`` depends on the batch."""
-        for _, tensor in tensors_in((value,), {}):
-            self._tainted[tensor] = True
+        if isinstance(value, Tensor):
+            self._marks[value] = _Batch.IT
+        elif isinstance(value, (list, tuple)):
+            for _, tensor in tensors_in((value,), {}):
+                self._marks[tensor] = _Batch.IT
 
     def is_tainted(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
         """Whether any argument depends on the batch."""
-        return any(tensor in self._tainted for _, tensor in tensors_in(args, kwargs))
+        marks = (self._marks.get(tensor) for _, tensor in tensors_in(args, kwargs))
+        return any(mark is _Batch.IT for mark in marks)
 
     def forget(self) -> None:
         """Let go of every tensor and hook."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for call in self.calls:
-            call.forget()
-        self._origins.clear()
-        self._tainted.clear()
+        waiting, seen = list(self.calls), set[Call]()
+        while waiting:  # what one maker made may have gone into many others
+            call = waiting.pop()
+            if call not in seen:
+                seen.add(call)
+                call.forget()
+                waiting.extend(call.makers.values())
+        self._marks.clear()
 
     def __torch_function__(
         self,
@@ -152,13 +166,12 @@ class FunctionWatch(TorchFunctionMode):
         tracked: dict[Path, Origin] = {}
         tainted: set[Path] = set()
         for path, tensor in tensors_in(args, kwargs):
-            if tensor in self._tainted:
+            mark = self._marks.get(tensor)
+            if mark is _Batch.IT:
                 if not _is_only_a_form(name, path):
                     tainted.add(path)
-                continue
-            origin = self._origins.get(tensor)
-            if origin is not None:
-                tracked[path] = origin
+            elif mark is not None:
+                tracked[path] = mark
         if not tracked or not torch.is_grad_enabled():
             out = self._unwatched(func, args, kwargs)
             if tainted:
@@ -200,7 +213,7 @@ class FunctionWatch(TorchFunctionMode):
         result = args[0] if name == "__setitem__" else out
         for _, tensor in tensors_in((result,), {}):
             if tensor.requires_grad and tensor.grad_fn is not None:
-                self._origins[tensor] = Origin(tensor, roots, False, maker)
+                self._marks[tensor] = Origin(tensor, roots, False, maker)
         return out
 
     def _record(
@@ -277,7 +290,7 @@ class FunctionWatch(TorchFunctionMode):
         self.busy, paused = True, self.paused
         self.paused = True
         try:
-            with torch.no_grad(), _no_autocast():
+            with _plain_arithmetic():
                 self._receiver.arrived(call)
         except Exception as error:  # the user's backward must go on
             self._receiver.failed(call, error)
@@ -299,10 +312,16 @@ def writes(name: str, kwargs: Mapping[str, object]) -> bool:
     return in_place or operator or name == "__setitem__" or kwargs.get("out") is not None
 
 
-@contextmanager
-def _no_autocast() -> Iterator[None]:
+_PLAIN = nullcontext()
+
+
+def _plain_arithmetic() -> AbstractContextManager[object]:
+    """Neither record a graph nor narrow anything inside the block."""
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
-    with ExitStack() as stack:
-        for kind in kinds:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
+    if not kinds and not torch.is_grad_enabled():
+        return _PLAIN  # what a backward pass has anyway
+    stack = ExitStack()
+    stack.enter_context(torch.no_grad())
+    for kind in kinds:
+        stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack

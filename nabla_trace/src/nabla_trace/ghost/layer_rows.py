@@ -18,7 +18,7 @@ from .contribution import Contribution, LayerRule, common_dtype, rows_of, sum_to
 from .conv_rows import CONVOLUTIONS
 from .sources import DenseRows, OuterRows, Products, TokenRows
 
-__all__ = ["LAYER_RULES"]
+__all__ = ["LAYER_RULES", "fixed_embedding"]
 
 
 def _sequences(call: Call, position: int, name: str, grad: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -32,6 +32,8 @@ def _sequences(call: Call, position: int, name: str, grad: Tensor) -> tuple[Tens
     dtype = common_dtype(given, grad)
     left = layout.spread(given, call.samples).to(dtype)
     right = out.spread(grad, call.samples).to(dtype)
+    if left.dim() == 3 == right.dim():
+        return left, right
     return (
         left.reshape(call.samples, -1, given.shape[-1]),
         right.reshape(call.samples, -1, grad.shape[-1]),
@@ -86,14 +88,37 @@ def embedding(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] |
     special = call.arg(3, "max_norm") is not None or bool(call.arg(5, "scale_grad_by_freq"))
     if weight is None or special or not isinstance(index, Tensor):
         return None
-    samples, size = call.samples, weight.tensor.shape[0]
+    samples = call.samples
     tokens = rows_of(index, call.layout(0, "input"), samples).reshape(samples, -1)
     values = rows_of(grad, call.outs[0].layout, samples).reshape(samples, -1, grad.shape[-1])
-    values = values.to(common_dtype(grad))
-    padding = call.arg(2, "padding_idx")
+    return iter([_looked_up(call, weight, tokens, values)])
+
+
+def fixed_embedding(call: Call, rows: Tensor) -> Contribution | None:
+    """Rows of a matrix that are the same for every sample, as those of positions are.
+
+    Args:
+        call: of a function, without anything of the batch.
+        rows: gradient of its result for each sample, ``[N, ...]``.
+
+    Returns:
+        ``None`` for another function, or a form of this one that is not known.
+    """
+    index, weight = call.arg(0, "input"), call.origin(1, "weight")
+    if call.func is not F.embedding or weight is None or not isinstance(index, Tensor):
+        return None
+    if call.arg(3, "max_norm") is not None or bool(call.arg(5, "scale_grad_by_freq")):
+        return None
+    tokens = index.reshape(1, -1).expand(len(rows), -1)
+    return _looked_up(call, weight, tokens, rows.reshape(len(rows), tokens.shape[1], -1))
+
+
+def _looked_up(call: Call, weight: Origin, tokens: Tensor, values: Tensor) -> Contribution:
+    size, padding = weight.tensor.shape[0], call.arg(2, "padding_idx")
+    values = values.to(common_dtype(values))
     if isinstance(padding, int):
         values = values * (tokens != padding % size).unsqueeze(-1)
-    return iter([Contribution(weight, TokenRows(tokens, values, size))])
+    return Contribution(weight, TokenRows(tokens, values, size))
 
 
 def layer_norm(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | None:

@@ -34,10 +34,10 @@ def rng_fingerprint() -> int:
 
 
 @contextmanager
-def kept_rng() -> Iterator[None]:
-    """Put the state back at the end of the block."""
+def kept_rng() -> Iterator[RngState]:
+    """Put the state of before the block back at its end."""
     state = rng_state()
     try:
-        yield
+        yield state
     finally:
         restore_rng(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -15,9 +15,9 @@ from .forward_pass import Subject, module_units
 from .function_watch import FunctionWatch
 from .layout import StructureDiffers
 from .loops import Reduction, loop_rows, per_sample_losses
-from .memory import recall, remember
+from .memory import lesson_key, recall, remember
 from .receivers import Accumulator
-from .rng import restore_rng, rng_state
+from .rng import RngState, restore_rng
 from .small_run import SmallRun, run_small
 from .squares import squares_by_autograd
 from .tolerance import agrees, autocast_dtype, tolerance_of
@@ -89,15 +89,16 @@ class Study:
         Args:
             by_loop: whether to use no rule at all.
         """
-        with untouched(self._subject.model):
-            self._result.coupled = couples_samples(self._subject.model)
-            self._result.noisy = draws_noise(self._subject.model)
-            state = rng_state()
+        modules = self._subject.modules
+        with untouched(modules) as state:
+            self._result.coupled = couples_samples(modules)
+            self._result.noisy = draws_noise(modules)
             everything = dict.fromkeys(self._subject.parameters, "asked for")
             if by_loop or self._batch.samples < FEWEST:
                 self._loop(everything)
             else:
-                broken = self._by_rules(everything)
+                key = lesson_key(self._subject, modules, self._batch, self._loss_fn)
+                broken = self._by_rules(everything, key, state)
                 if broken:
                     restore_rng(state)
                     self._result.repaired = broken
@@ -105,10 +106,11 @@ class Study:
         return self._result
 
     # ------------------------------------------------------------------ private
-    def _by_rules(self, everything: Mapping[str, str]) -> dict[str, str]:
+    def _by_rules(
+        self, everything: Mapping[str, str], key: Hashable, state: RngState
+    ) -> dict[str, str]:
         """Run the whole batch; return the parameters whose rows cannot be had from rules."""
-        state = rng_state()
-        lesson = recall(self._subject, self._batch, self._loss_fn)
+        lesson = recall(self._subject.model, key)
         if lesson is not None:
             small, broken = lesson
             found = broken | self._whole(small, frozenset(broken), learnt=True)
@@ -131,7 +133,7 @@ class Study:
         finally:
             small.forget()
         if self._result.coverage:
-            remember(self._subject, self._batch, self._loss_fn, (small, broken))
+            remember(self._subject.model, key, (small, broken))
         return broken
 
     def _whole(
@@ -195,10 +197,10 @@ class Study:
 
     def _take(self, bank: Bank, receiver: Accumulator) -> None:
         result = self._result
-        shape = (result.samples,) * (1 if self._options.measure == "norms" else 2)
-        zero = torch.zeros(shape, dtype=torch.float64)
         if len(bank.skipped) < len(self._subject.parameters):
-            result.total = zero if bank.total is None else bank.total
+            shape = (result.samples,) * (1 if self._options.measure == "norms" else 2)
+            total = bank.total
+            result.total = torch.zeros(shape, dtype=torch.float64) if total is None else total
         result.layers = dict(bank.layers)
         for name in self._subject.parameters:
             if name not in bank.skipped:

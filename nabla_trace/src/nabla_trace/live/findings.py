@@ -93,8 +93,8 @@ class Findings(ResultMixin):
         if "noise" in self.what:
             self._noise.add(self.gram)
         if "samples" in self.what:
-            norms = GramFacts(self.gram).norms
-            self._keep(norm_issues(norms, self._options), step)
+            lengths = GramFacts(self.gram).lengths
+            self._keep(norm_issues(lengths, self._options), step)
 
     def close(self) -> None:
         """Judge what needs the whole loop."""

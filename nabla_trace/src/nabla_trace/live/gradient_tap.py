@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from ..ghost.tolerance import square_of
 from ..host_reads import on_host
 
 __all__ = ["GradientTap", "inner_product"]
@@ -35,7 +36,7 @@ class GradientTap:
         self._direction: Mapping[str, Tensor] = {}
         self._handles: list[RemovableHandle] = []
         self._latest: dict[str, tuple[Tensor, Tensor | None]] = {}
-        self._norms: dict[str, list[Tensor]] = {}
+        self._squares: dict[str, list[Tensor]] = {}
         self._products: dict[str, Tensor] = {}
 
     def start(self, direction: Mapping[str, Tensor]) -> None:
@@ -47,7 +48,7 @@ class GradientTap:
         self.stop()
         hooks = (getattr(p, "_backward_hooks", None) for p in self._parameters.values())
         self.disturbed = any(hooks)
-        self._direction, self._latest, self._norms, self._products = direction, {}, {}, {}
+        self._direction, self._latest, self._squares, self._products = direction, {}, {}, {}
         for name, parameter in self._parameters.items():
             arrives, accumulated = self._hooks(name)
             later = parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -63,16 +64,17 @@ class GradientTap:
 
     def squares(self) -> dict[str, float]:
         """Return the squared norm of each gradient; of several passes, their sum."""
-        norms = [(name, norm) for name, passes in self._norms.items() for norm in passes]
+        names = [name for name, passes in self._squares.items() for _ in passes]
+        measured = [square for passes in self._squares.values() for square in passes]
         found: dict[str, float] = {}
-        for (name, _), norm in zip(norms, on_host([norm for _, norm in norms]), strict=True):
-            found[name] = found.get(name, 0.0) + norm**2
+        for name, square in zip(names, on_host(measured), strict=True):
+            found[name] = found.get(name, 0.0) + square
         return found
 
     @property
     def passes(self) -> int:
         """In how many backward passes gradients were accumulated."""
-        return max(map(len, self._norms.values()), default=0)
+        return max(map(len, self._squares.values()), default=0)
 
     def slope(self) -> float:
         """Return the inner product of the first pass's gradient and the direction; NaN when no
@@ -82,16 +84,16 @@ class GradientTap:
     # ------------------------------------------------------------------ private
     def _hooks(self, name: str) -> tuple[Callable[[Tensor], None], Callable[[Tensor], None]]:
         def arrives(grad: Tensor) -> None:
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                direction = self._direction.get(name)
-                product = None if direction is None else inner_product(grad, direction)
-                self._latest[name] = _norm(grad), product
+            with torch._C.DisableTorchFunction():
+                direction, plain = self._direction.get(name), grad.detach()
+                product = None if direction is None else inner_product(plain, direction)
+                self._latest[name] = square_of(plain), product
 
         def accumulated(parameter: Tensor) -> None:
-            norm, product = self._latest.pop(name, (None, None))
-            if norm is None:
+            square, product = self._latest.pop(name, (None, None))
+            if square is None:
                 return
-            self._norms.setdefault(name, []).append(norm)
+            self._squares.setdefault(name, []).append(square)
             if product is not None:
                 self._products.setdefault(name, product)
 
@@ -108,10 +110,3 @@ def inner_product(grad: Tensor, direction: Tensor) -> Tensor:
         wide = torch.promote_types(grad.dtype, torch.float32)
         grad, direction = grad.to(wide), direction.to(wide)
     return torch.dot(grad.reshape(-1), direction.reshape(-1))
-
-
-def _norm(grad: Tensor) -> Tensor:
-    values = grad.coalesce().values() if grad.is_sparse else grad
-    wide = torch.float32 if values.dtype in _NARROW else None
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=wide)
-    return norm

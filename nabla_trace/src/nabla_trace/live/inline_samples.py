@@ -91,11 +91,12 @@ class InlineSamples:
             squares: name → squared norm of the gradient, as backward gave it.
         """
         bank, receiver = self._bank, self._receiver
+        if bank is not None:
+            bank.flush()
         if bank is None or receiver is None or bank.total is None:
             self.problem = self.problem or "no gradient reached the model"
             self.forget()
             return None
-        bank.flush()
         wrong = self._compare(bank, squares)
         if receiver.problems:
             wrong = next(iter(receiver.problems.values()))
@@ -122,14 +123,14 @@ class InlineSamples:
             if len(self._lessons) > 8:
                 self._lessons.clear()
             # the model may be called inside a checkpoint, which counts what is saved for backward
-            with untouched(model), saved_tensors_hooks(_same, _same):
+            with untouched(self._subject.modules), saved_tensors_hooks(_same, _same):
                 self._lessons[key] = (run_small_model(self._subject, batch), {})
         return self._lessons[key]
 
     def _checked(self, small: SmallRun) -> dict[str, str]:
         if not small.squares:
             return {}
-        with torch.no_grad(), untouched(self._subject.model), torch.no_grad():
+        with torch.no_grad(), untouched(self._subject.modules), torch.no_grad():
             found = small.check(self._subject, self._options.budget)
         small.squares = {}
         small.forget()

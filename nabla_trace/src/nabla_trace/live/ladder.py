@@ -98,19 +98,19 @@ class SignalLadder:
             first = output[0] if isinstance(output, tuple) and output else output
             if name in self._forward or not isinstance(first, Tensor):
                 return
-            with torch._C.DisableTorchFunction(), torch.no_grad():
+            with torch._C.DisableTorchFunction():
                 # even to ask for an attribute is a call that another mode would look at
                 if first.grad_fn is None or first.dim() < 2 or not first.is_floating_point():
                     return
-                self._forward[name] = _measure(first)
+                self._forward[name] = _measure(first.detach())
                 first.register_hook(self._grad_hook(name))  # type: ignore[no-untyped-call]
 
         return hook
 
     def _grad_hook(self, name: str) -> GradHook:
         def hook(grad: Tensor) -> None:
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                self._backward[name] = _lengths(grad.flatten(1)).mean()
+            with torch._C.DisableTorchFunction():
+                self._backward[name] = _lengths(grad.detach().flatten(1)).mean()
 
         return hook
 

@@ -45,6 +45,12 @@ class StepWatch:
         self.following: list[NextBatchProbe] = []
         self._model, self._parameters, self._tap = model, dict(parameters), tap
         self._given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
+        first = {id(parameter): name for name, parameter in parameters.items()}
+        self._places = [
+            (place, first[id(parameter)])
+            for place, parameter in model.named_parameters(remove_duplicate=False)
+            if id(parameter) in first
+        ]
         self._rng: RngState | None = None
         self._back: dict[str, Tensor] = {}
         self._pending: int | None = None
@@ -180,7 +186,11 @@ class StepWatch:
 
     def _replayed(self, parameters: Mapping[str, Tensor], tape: LossTape) -> float:
         args, kwargs = self._given
-        buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        chosen = {place: parameters[name] for place, name in self._places}
+        every = self._model.named_buffers(remove_duplicate=False)
+        copies: dict[int, Tensor] = {}  # what is one buffer stays one
+        for place, buffer in every:
+            chosen[place] = copies.setdefault(id(buffer), buffer.clone())
         with torch.no_grad(), kept_rng():
             if self._rng is not None:
                 restore_rng(self._rng)
@@ -188,5 +198,5 @@ class StepWatch:
                 if self._autocast is not None:
                     kind, dtype = self._autocast
                     stack.enter_context(torch.autocast(kind, dtype=dtype))
-                output = functional_call(self._model, {**parameters, **buffers}, args, kwargs)
+                output = functional_call(self._model, chosen, args, kwargs, tie_weights=False)
                 return tape.replay(output)

@@ -55,7 +55,8 @@ STEP_EARLY_JUMP = Rule(
     rationale="The start of the run is thrown far away, and some units never come back.",
     fix="Use a warm-up or a lower learning rate.",
     limits="The first six steps only; very noisy batches can jump by themselves. Silent about a "
-    "rise of up to the first loss that is made up for within these steps.",
+    "rise of up to the first loss that is made up for within these steps, and of one of up to ten "
+    "first losses once the loss has fallen below half of its start.",
     severity=Severity.MEDIUM,
     since="0.1",
     example=Example(

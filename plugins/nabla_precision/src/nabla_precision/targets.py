@@ -99,7 +99,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself is no target
         raise InputError(f"{path} raised {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)

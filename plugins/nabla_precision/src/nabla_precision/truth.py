@@ -80,7 +80,7 @@ class Truth:
             self._parameter_grads[leaf.parameter] if leaf.parameter else leaf.exact
             for leaf in leaves
         ]
-        return [None if grad is None else grad * self._scale for grad in found]
+        return [None if grad is None else _narrowed(grad, self._scale) for grad in found]
 
     def through(self, dtype: torch.dtype) -> tuple[list[Exact], list[Exact | None]]:
         """Return outputs and gradients on what the call was given, rounded to ``dtype``."""
@@ -152,6 +152,11 @@ def _scale(grads: Mapping[int, Tensor]) -> float:
     if not 0.0 < highest < math.inf:
         return 0.0
     return float(2.0 ** math.floor(math.log2(_ROOM / highest)))
+
+
+def _narrowed(grad: Tensor, scale: float) -> Tensor:
+    """Return ``scale * grad`` in float32: the product may fit where ``grad`` itself does not."""
+    return torch.mul(grad, scale, out=torch.empty_like(grad, dtype=torch.float32))
 
 
 def _loses(tensor: Tensor, dtype: torch.dtype) -> bool:
