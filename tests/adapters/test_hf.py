@@ -87,6 +87,45 @@ def test_a_resumed_training_is_watched_from_there_on(case, train, tmp_path):
     assert callback.report.passed
 
 
+@pytest.mark.parametrize(
+    ("optim", "lost", "rules"),
+    [
+        ("adamw_torch", None, set()),
+        ("adamw_torch", "optimizer.pt", {"AUD601"}),
+        ("adamw_torch", "scheduler.pt", {"AUD601"}),
+        ("sgd", "optimizer.pt", set()),
+    ],
+)
+def test_a_resume_without_the_state_of_the_optimizer_is_told(
+    case, tmp_path, verdicts, optim, lost, rules
+):
+    data = case("none")
+    rows = [{"x": x, "labels": y} for x, y in zip(data.x, data.y, strict=True)]
+    settings = TrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=16,
+        num_train_epochs=1,
+        save_strategy="epoch",
+        optim=optim,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    Trainer(WithLoss(data), settings, train_dataset=rows).train()
+    (folder,) = tmp_path.glob("checkpoint-*")
+    if lost:
+        (folder / lost).unlink()
+    settings.num_train_epochs = 2
+    callback = nabla.integrations.hf(quiet=True)
+    trainer = Trainer(WithLoss(data), settings, train_dataset=rows, callbacks=[callback])
+
+    trainer.train(resume_from_checkpoint=str(folder))
+
+    assert verdicts(callback.report) == rules
+    found = [issue for issue in callback.report.issues if issue.rule == "AUD601"]
+    assert all("goes on at step 10" in one.message and "0 of 4" in one.message for one in found)
+
+
 def test_the_training_that_is_watched_can_be_asked(case):
     callback = nabla.integrations.hf(quiet=True)
 

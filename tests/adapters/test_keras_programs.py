@@ -140,6 +140,18 @@ def test_the_state_of_a_generator_is_no_weight(case):
     assert min(updates.series[0].values) > 1e-4
 
 
+def test_rules_that_would_need_the_layers_are_said_not_to_be_decided(case):
+    data = case("none")
+    model, _ = scheduled()
+    callback = nabla.integrations.keras(quiet=True)
+
+    model.fit(data.x.numpy(), data.y.numpy(), epochs=1, verbose=0, callbacks=[callback])
+
+    reasons = {one.rule: one.reason for one in callback.report.not_evaluated}
+    assert {"RUN401", "RUN402", "RUN302", "CAU104"} <= set(reasons)
+    assert "layers of Keras" in reasons["RUN401"]
+
+
 def test_a_second_training_with_the_same_callback_has_its_own_report(case, verdicts):
     data = case("none")
     model, _ = scheduled()

@@ -1,13 +1,16 @@
 """Ratios are what they say, and noise is told."""
 
 import json
+from math import nan as NAN
 
 import pytest
 import torch
 
 from nabla_bench import OverheadOptions, run_overhead
+from nabla_bench.costs import Cost, WorkloadCost
 from nabla_bench.modes import CONTROL, MODES
-from nabla_bench.overhead import Cost, Overhead, WorkloadCost
+from nabla_bench.overhead import Overhead
+from nabla_bench.rounds import Rounds
 from nabla_bench.timing import Block, Spread, timed_block
 from nabla_bench.workloads import WORKLOADS
 from nabla_core.cli.shell import run_shell
@@ -76,6 +79,37 @@ def test_a_cost_within_the_noise_is_said_to_be(timed):
     assert "within the noise" in found.format()
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that each round moves on by ten seconds."""
+    now = [0.0]
+
+    def measure(rounds, tell, original=Rounds.measure):
+        now[0] += 10.0
+        original(rounds, tell)
+
+    monkeypatch.setattr(Rounds, "measure", measure)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(1.0, 1), (29.9, 2), (30.0, 3), (900.0, 5)])
+def test_no_round_begins_that_would_not_end_in_time(timed, clock, budget_s, rounds):
+    timed({"bare": 0.01, "light": 0.012})
+
+    found = measure(modes=("light",), budget_s=budget_s)
+
+    assert found.workloads[0].rounds == rounds == found.to_dict()["workloads"][0]["rounds"]
+    assert (f"Only {rounds} round" in found.format()) is (rounds < 5)
+
+
+def test_workloads_share_the_time(timed, clock):
+    timed({"bare": 0.01, "light": 0.012})
+
+    found = run_overhead(OverheadOptions(modes=("light",), budget_s=60.0))
+
+    assert [one.rounds for one in found.workloads] == [2, 2, 2]
+
+
 def test_the_first_steps_are_counted_apart(timed):
     timed({"bare": 0.01, "light": 0.01}, first_s=0.9)
 
@@ -88,7 +122,12 @@ def test_the_first_steps_are_counted_apart(timed):
 def test_a_bare_loop_that_varies_is_told(numbers, wide):
     control = Spread.of(numbers)
     cost = WorkloadCost(
-        workload="mlp", summary="", bare_step_s=Spread.of([0.01]), control=control, costs=()
+        workload="mlp",
+        summary="",
+        bare_step_s=Spread.of([0.01]),
+        control=control,
+        costs=(),
+        rounds=5,
     )
     text = Overhead(options=OverheadOptions(), workloads=(cost,)).format()
 
@@ -136,12 +175,21 @@ def test_a_loop_is_the_same_each_time_and_learns(workload):
 def test_a_block_is_timed_for_real():
     block = timed_block(WORKLOADS[0], CONTROL, torch.device("cpu"))
 
-    assert block.first_steps == WORKLOADS[0].first_steps
+    assert block.first_steps < WORKLOADS[0].first_steps  # a bare loop need not get to know itself
     assert 0.0 < block.step_s < 1.0
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"workloads": ("mpl",)}, {"modes": ("lite",)}, {"rounds": 0}, {"device": "abacus"}]
+    "wrong",
+    [
+        {"workloads": ("mpl",)},
+        {"modes": ("lite",)},
+        {"rounds": 0},
+        {"device": "abacus"},
+        {"device": "meta"},
+        {"budget_s": 0.0},
+        {"budget_s": NAN},
+    ],
 )
 def test_a_wrong_request_says_what_is_allowed(wrong):
     with pytest.raises(UsageError):

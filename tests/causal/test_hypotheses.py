@@ -250,3 +250,25 @@ def test_what_the_first_layer_was_given_is_to_be_looked_at(finding, frames):
 
     assert "began in body.0 or in what it was given at step 20" in best.description
     assert best.tests[0].startswith("Train the same steps without the batch of step 20")
+
+
+@pytest.mark.parametrize(("step", "root"), [(5, "RUN105"), (4, "CAU105")])
+def test_a_loss_that_rose_before_did_not_begin_in_the_layer(finding, step, root):
+    found = [finding("RUN105", step=3), finding("CAU105", step=step, layer="0")]
+
+    assert explain(found).best.root.rule == root
+
+
+def test_what_has_no_step_is_not_dated(finding):
+    (found,) = explain([finding("GEO101", step=None, severity=Severity.MEDIUM)]).hypotheses
+
+    assert found.description.startswith("Losses that fight each other began (GEO101")
+    assert found.cause().step is None
+    assert "one of the losses left out" in found.tests[0]
+
+
+def test_two_faults_of_the_loop_are_two_causes(finding):
+    found = explain([finding("AUD704", step=2), finding("AUD701", step=25, layer="head")])
+
+    assert [one.root.rule for one in found.hypotheses] == ["AUD704", "AUD701"]
+    assert all(len(one.chain) == 1 for one in found.hypotheses)

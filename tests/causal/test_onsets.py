@@ -5,6 +5,7 @@ import pytest
 from nabla_causal.frames import ABSENT, Frames, largest
 from nabla_causal.onsets import onsets
 from nabla_causal.propagation import propagation_of
+from nabla_causal.propagation_issue import issue_of, propagation_in
 
 
 def later(step, layers, steps, change):
@@ -98,3 +99,21 @@ def test_the_largest_magnitude_of_a_range():
 
     assert largest(ranges, "out_min", "out_max") == [3.0, ABSENT, math.inf, math.inf]
     assert largest({}, "out_min", "out_max") == []
+
+
+@pytest.mark.parametrize(
+    ("last", "since"),
+    [((4.0, 9.0, 20.0), 20), ((1.0, 1.1, 20.0), None), ((2.5, 2.6, 20.0), None)],
+    ids=["rises", "jumps", "drifts, then jumps"],
+)
+def test_a_rise_over_several_steps_is_that_of_the_optimizer(frames, last, since):
+    rising = {(20 + place, 0): value for place, value in enumerate(last)}
+
+    found = propagation_of(frames(3, 23, outputs=rising, wobble=0.01))
+
+    root = found.transitions()[0]
+    assert found.rising_since == since
+    assert (root.failure, root.layer) == (
+        ("step_too_large", "") if since else ("exploding_activations", "body.0")
+    )
+    assert propagation_in(issue_of(found)).rising_since == since

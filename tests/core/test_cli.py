@@ -1,3 +1,4 @@
+import errno
 import json
 import sys
 
@@ -198,6 +199,35 @@ def test_blocking_holds_for_commands_of_plugins_too(capsys, monkeypatch, write_p
     assert run_shell(["extra"]) == 0
     assert capsys.readouterr().err.count("broken (broken-dist") == 1
     assert run_shell(["-p", "no:giving", "extra"]) == 2
+
+
+def test_a_name_that_no_file_can_have_is_a_mistake_of_the_person(capsys):
+    assert run_shell(["plugin", "new", "a" * 300]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("nabla: error: aaa") and err.count("\n") == 1
+
+
+def test_a_full_disk_is_told_without_a_traceback(capsys, monkeypatch):
+    from nabla_core.cli import rules
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rules, "_explain", full)
+    assert run_shell(["rule", "NAB001"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "nabla: error: the output cannot be written: No space left on device"
+    ]
+
+
+def test_closed_streams_do_not_matter(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["rule", "NAB001"])
+
+    assert ended.value.code == 0
 
 
 def test_a_fault_of_nabla_itself_exits_with_3_and_says_so(capsys, monkeypatch):

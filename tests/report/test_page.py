@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import nabla
 import nabla_report
 from nabla_core.cli.shell import run_shell
+from nabla_core.errors import UsageError
 from nabla_core.issue import Location
 from nabla_core.report import Report
 from nabla_core.reporters.style import Style
@@ -181,3 +183,26 @@ def test_the_facade_finds_the_functions():
 
     assert nabla.report.html is nabla_report.html
     assert set(nabla.report.__all__) >= {"dumps", "html", "junit", "sarif", "markdown", "compare"}
+
+
+def test_an_evidence_without_limits_has_no_column_of_them_and_long_words_are_folded(report):
+    path = "; ".join(f"step {step} layer 3 outputs exploding" for step in range(40))
+    issue = replace(report.issues[0], evidence={"layers": 28, "path": path})
+
+    page = page_of(replace(report, issues=(issue,), causes=()), None)
+
+    body = page.partition('id="issues"')[2].partition("</article>")[0]
+    assert ">limit<" not in body
+    assert f"({len(path)} characters)</summary>{path}</details>" in body
+
+
+def test_a_time_is_told_in_words(report):
+    run = replace(report.run, started_utc="2026-11-30T19:46:05+00:00")
+
+    assert "2026-11-30 19:46:05 UTC" in page_of(replace(report, run=run), None)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [], object()])
+def test_what_is_no_report_is_refused_with_what_is_one(wrong):
+    with pytest.raises(UsageError, match="is no report: give what"):
+        nabla.report.html(wrong)

@@ -175,6 +175,17 @@ def test_no_number_breaks_a_drawing(values, scale):
         assert re.findall(r' (?:d|x|y|cx|cy|width|height)="[^"]*(?:nan|inf)', drawn.picture) == []
 
 
+def test_zeros_on_a_logarithmic_scale_are_drawn_on_a_linear_one():
+    names, zeros = ("0", "1"), (0.0, 0.0)
+    series = Series(name="s", at=(0, 1), values=zeros)
+    grid = HeatMap(title="t", rows=names, columns=names, values=(zeros, zeros), scale="log")
+
+    assert thinned(Curves(title="t", series=(series,), scale="log")).scale == "linear"
+    assert draw(thinned(grid), ()).caption == "t. 2 by 2 values, all of them 0."
+    some = replace(grid, values=(zeros, (0.0, 1.0)))
+    assert "blank where zero" in draw(thinned(some), ()).caption
+
+
 def test_ticks_are_round_and_inside():
     for low, high in ((0.0, 1.0), (-3.0, 17.0), (0.0012, 0.0019), (1e6, 3e6)):
         ticks = Axis(low=low, high=high, start=0.0, stop=1.0).ticks()

@@ -160,7 +160,6 @@ class Config:
         entry = self.baseline.entries.get(issue.fingerprint)
         return (entry.reason, "baseline") if entry else None
 
-    # ------------------------------------------------------------------ private
     def _build(self, cls: type[OptionsT], table: str) -> OptionsT:
         values = {
             found.name: self._settings[table, key_of(found.name)].value

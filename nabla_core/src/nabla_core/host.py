@@ -59,7 +59,6 @@ class PluginHost:
             if plugin.name not in self.blocked and (third_party or plugin.first_party):
                 self._load(plugin)
 
-    # ------------------------------------------------------------------ what is declared
     @property
     def commands(self) -> dict[str, Command]:
         """Commands by name."""
@@ -102,7 +101,6 @@ class PluginHost:
                 return loaded.hooks
         return ()
 
-    # ------------------------------------------------------------------ calling hooks
     def call(self, session: Session | None, hook: str, /, **arguments: object) -> list[object]:
         """Call every implementation of ``hook`` in load order; report those that raise (NAB004).
 
@@ -150,7 +148,6 @@ class PluginHost:
                 issue = result
         return issue
 
-    # ------------------------------------------------------------------ private
     def _load(self, plugin: FoundPlugin) -> None:
         twin = next((known for known in self.plugins if known.found.name == plugin.name), None)
         if twin is not None:

@@ -52,6 +52,11 @@ Evidence = Quantity | float | int | str | bool
 """A piece of evidence: a measured quantity or a plain scalar, never a tensor."""
 
 
+def _known(record: Location | Reproduction) -> dict[str, object]:
+    parts = ((part.name, getattr(record, part.name)) for part in fields(record))
+    return {name: value for name, value in parts if value is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
     """A place in the model, in the source or in the data. Every part is optional.
@@ -78,11 +83,7 @@ class Location:
 
     def to_dict(self) -> dict[str, object]:
         """Return the parts that are known."""
-        return {
-            part.name: getattr(self, part.name)
-            for part in fields(self)
-            if getattr(self, part.name) is not None
-        }
+        return _known(self)
 
     def __str__(self) -> str:
         source = f"{self.file}:{self.line}" if self.file and self.line else self.file
@@ -116,11 +117,7 @@ class Reproduction:
 
     def to_dict(self) -> dict[str, object]:
         """Return the parts that are known."""
-        return {
-            part.name: getattr(self, part.name)
-            for part in fields(self)
-            if getattr(self, part.name) is not None
-        }
+        return _known(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,6 @@ class Listeners:
         new = self._session.problems[known:]
         return replace(report, problems=(*report.problems, *new)) if new else report
 
-    # ------------------------------------------------------------------ private
     def _is_known(self, name: str) -> bool:
         try:
             known_sink(self._session.host, name)

@@ -83,7 +83,6 @@ class Selection:
         configured = self._severity.get(issue.rule)
         return issue if configured is None else replace(issue, severity=configured)
 
-    # ------------------------------------------------------------------ private
     def _choose(self, options: SelectionOptions) -> frozenset[str]:
         weight: dict[str, int] = {}
         base = options.select or (Selector(text="ALL", source="default"),)

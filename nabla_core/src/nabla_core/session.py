@@ -111,7 +111,6 @@ class Session:
         self._entered = False
         self._report: Report | None = None
 
-    # ------------------------------------------------------------------ what is known
     @property
     def issues(self) -> tuple[Issue, ...]:
         """Distinct issues, in the order in which they were found."""
@@ -141,6 +140,11 @@ class Session:
         """IDs of the rules that were judged in this session."""
         return frozenset(self._used)
 
+    @property
+    def retired(self) -> frozenset[str]:
+        """IDs of rules whose detector raised and was disabled."""
+        return frozenset(self._retired)
+
     def options(self, cls: type[OptionsT]) -> OptionsT:
         """Return the effective options of a plugin, an instance of its dataclass ``cls``."""
         return self.config.options(cls)
@@ -149,7 +153,6 @@ class Session:
         """Whether a rule, or any rule with this prefix, is selected."""
         return self.selection.selects(rule)
 
-    # ------------------------------------------------------------------ life
     def __enter__(self) -> Session:
         self._parent, self._entered = _CURRENT.get(), True
         _CURRENT.set(self)
@@ -219,7 +222,6 @@ class Session:
             self._report = self._listeners.close(build_report(self))
         return self._report
 
-    # ------------------------------------------------------------------ facts in
     def step(self, record: StepRecord) -> list[Issue]:
         """Judge one optimizer step and return the issues that are new."""
         self.last_step = max(self.last_step, record.step)
@@ -298,15 +300,9 @@ class Session:
             )
         )
 
-    # ------------------------------------------------------------------ private
     @property
     def _source_name(self) -> str:
         return self.source.name if self.source is not None else "this session"
-
-    @property
-    def retired(self) -> frozenset[str]:
-        """IDs of rules whose detector raised and was disabled."""
-        return frozenset(self._retired)
 
     def _judge(self, turns: list[Turn]) -> list[Issue]:
         new: list[Issue] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(f"nabla {__version__}")
         sys.exit(0)
+    if sys.stdout is None or sys.stderr is None:  # closed by who started it
+        _open_nothing()
     from .shell import run_shell
 
     sys.exit(run_shell(words))
+
+
+def _open_nothing() -> None:
+    """Give a stream that was closed (``>&-``) a place to which everything may be written."""
+    sys.stdout = io.StringIO() if sys.stdout is None else sys.stdout
+    sys.stderr = io.StringIO() if sys.stderr is None else sys.stderr

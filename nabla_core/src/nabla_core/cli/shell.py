@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from .state import ColorChoice, ShellState
 __all__ = ["LazyGroup", "run_shell", "shell"]
 
 EXIT_USAGE, EXIT_INTERNAL, EXIT_INTERRUPTED = 2, 3, 130
+_LONGEST_NAME = 80
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class LazyGroup(click.Group):
@@ -114,13 +117,25 @@ def run_shell(words: Sequence[str]) -> int:
         sys.stderr.close()  # the reader of the report has gone away; nothing is left to say
         return EXIT_INTERNAL
     except Exception as error:
-        traceback.print_exc()
-        click.echo(
-            f"nabla: internal error ({type(error).__name__}): please report it with the traceback "
-            "above and `nabla plugins`",
-            err=True,
-        )
-        return EXIT_INTERNAL
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Say which file the system refused (a name too long, no room), else that nabla is at fault."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        shown = error.filename[:_LONGEST_NAME]
+        click.echo(f"nabla: error: {shown}: {error.strerror}", err=True)
+        return EXIT_USAGE
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        click.echo(f"nabla: error: the output cannot be written: {error.strerror}", err=True)
+        return EXIT_USAGE
+    traceback.print_exception(error)
+    click.echo(
+        f"nabla: internal error ({type(error).__name__}): please report it with the traceback "
+        "above and `nabla plugins`",
+        err=True,
+    )
+    return EXIT_INTERNAL
 
 
 def _state(flags: Mapping[str, object]) -> ShellState:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .bugbench import Verdict as Verdict
     from .bugbench import run_bugbench as run_bugbench
     from .bugs import BUGS as BUGS
-    from .overhead import Cost as Cost
+    from .costs import Cost as Cost
     from .overhead import Overhead as Overhead
     from .overhead import OverheadOptions as OverheadOptions
     from .overhead import run_overhead as run_overhead
@@ -21,7 +21,7 @@ _HOMES = {
     "BUGS": "bugs",
     "Bug": "bug",
     "BugBench": "bugbench",
-    "Cost": "overhead",
+    "Cost": "costs",
     "Outcome": "bugbench",
     "Overhead": "overhead",
     "OverheadOptions": "overhead",

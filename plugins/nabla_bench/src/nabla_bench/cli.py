@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import click
 
 from nabla_core.cli.state import ShellState
 from nabla_core.errors import UsageError
+
+from .overhead import BUDGET_S
 
 __all__ = ["bench"]
 
@@ -21,6 +24,12 @@ _FORMAT = click.option(
     metavar="FMT[=PATH]",
     help="console or json, repeatable; with =PATH into a file.",
 )
+
+
+class _Size(TypedDict):
+    rounds: int
+    budget_s: float
+    device: str
 
 
 @click.group("bench")
@@ -69,7 +78,20 @@ def bugbench(
     metavar="NAME",
     help="light, standard, deep, audit, watch or capture.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Of measurements, at most.",
+)
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=BUDGET_S,
+    show_default=True,
+    help="Seconds after which no further round begins.",
+)
 @click.option("--device", default="cpu", show_default=True, help="A device of torch, e.g. cuda.")
 @_FORMAT
 @click.pass_obj
@@ -77,15 +99,15 @@ def overhead(
     state: ShellState,
     workload: tuple[str, ...],
     mode: tuple[str, ...],
-    rounds: int,
-    device: str,
     formats: tuple[str, ...],
+    **size: Unpack[_Size],
 ) -> int:
     """Measure what a watched step costs, in steps of the bare loop beside it.
 
     Blocks of watched and of bare steps alternate, on one thread; shown are median and quartiles of
     their ratios. The bare loop is measured against itself, too: what lies within that spread is
     marked as within the noise. The first steps, in which a loop is got to know, are counted apart.
+    The workloads share the time of --budget-s; each is measured in one round at least.
 
     Exits with 4 when nothing was measured.
     """
@@ -93,9 +115,13 @@ def overhead(
     from .overhead_text import overhead_text
 
     targets = _targets(formats)
-    options = OverheadOptions(workloads=workload, modes=mode, rounds=rounds, device=device)
+    options = OverheadOptions(workloads=workload, modes=mode, **size)
+    if state.verbose >= 0:
+        most = f"at most {options.rounds} rounds or about {options.budget_s:g} s"
+        click.echo(f"nabla: measuring {most}", err=True)
     with _Line() as line:
-        result = run_overhead(options, progress=lambda loop, how: line(f"overhead {loop}: {how}"))
+        tell = line.round_of(options.rounds) if state.verbose >= 0 else None
+        result = run_overhead(options, progress=tell)
     _deliver(targets, result.to_dict(), lambda: overhead_text(result, state.style()))
     return state.plugin_exit_code(result.exit_code)
 
@@ -132,10 +158,23 @@ class _Line:
 
     def __init__(self) -> None:
         self._is_shown = not sys.stderr.closed and sys.stderr.isatty()
+        self._told = ""
 
     def __call__(self, text: str) -> None:
         if self._is_shown:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    def round_of(self, rounds: int) -> Callable[[int, str, str], None]:
+        """Return what tells of a long measurement: without a terminal one line for each round."""
+
+        def tell(number: int, workload: str, mode: str) -> None:
+            place = f"overhead {workload}, round {number} of {rounds}"
+            self(f"{place}: {mode}")
+            if not self._is_shown and place != self._told and not sys.stderr.closed:
+                click.echo(f"nabla: {place}", err=True)
+            self._told = place
+
+        return tell
 
     def __enter__(self) -> _Line:
         return self

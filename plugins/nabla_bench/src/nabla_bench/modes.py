@@ -35,6 +35,7 @@ class WatchMode:
         enter: begins to watch, until the context is left.
         divisor: by which the steps are cut, where one step costs many.
         first_steps: steps until it looks at a run as closely as in the long run.
+        learns: whether it gets to know a loop first.
     """
 
     name: str
@@ -43,6 +44,7 @@ class WatchMode:
     enter: Callable[[Loop], AbstractContextManager[object]]
     divisor: int = 1
     first_steps: int = 0
+    learns: bool = True
 
     @property
     def missing(self) -> str:
@@ -96,6 +98,7 @@ CONTROL = WatchMode(
     summary="nothing: what noise alone makes",
     needs=(),
     enter=lambda loop: nullcontext(),
+    learns=False,
 )
 """The bare loop against itself: a ratio within its spread says nothing."""
 

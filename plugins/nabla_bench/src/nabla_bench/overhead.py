@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nabla_core.errors import UsageError
 
+from .costs import WorkloadCost
+
 if TYPE_CHECKING:
     import torch
 
-    from .modes import WatchMode
-    from .timing import Block, Spread
-    from .workloads import Workload
+    from .rounds import Rounds
 
-__all__ = ["Cost", "Overhead", "OverheadOptions", "WorkloadCost", "run_overhead"]
+__all__ = ["BUDGET_S", "Overhead", "OverheadOptions", "run_overhead"]
 
-Progress = Callable[[str, str], None]
+BUDGET_S = 75.0
+"""Seconds after which no further round begins, unless one asks for more."""
+
+Progress = Callable[[int, str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,71 +32,17 @@ class OverheadOptions:
     Attributes:
         workloads: names; all when empty.
         modes: names; all when empty.
-        rounds: measurements of each pair.
+        rounds: measurements of each pair, at most.
         device: name of a torch device.
+        budget_s: seconds of the clock on the wall, shared by the workloads; no round begins that
+            would not end in the share of its workload. The first one always does.
     """
 
     workloads: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     rounds: int = 5
     device: str = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What one mode costs on one workload.
-
-    Attributes:
-        mode: its name.
-        ratio: time of a watched step over that of a bare step, once the loop is known.
-        first_steps: what the first steps cost besides, in bare steps.
-        is_hidden: the ratio cannot be told from that of the bare loop to itself.
-    """
-
-    mode: str
-    ratio: Spread
-    first_steps: float
-    is_hidden: bool
-
-    def to_dict(self) -> dict[str, object]:
-        """Return a JSON-safe mapping."""
-        return {
-            "mode": self.mode,
-            "ratio": self.ratio.to_dict(),
-            "first_steps": round(self.first_steps, 2),
-            "hidden_by_noise": self.is_hidden,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadCost:
-    """What all modes cost on one workload.
-
-    Attributes:
-        workload: its name.
-        summary: what it is.
-        bare_step_s: time of a bare step.
-        control: ratio of the bare loop to itself: the noise.
-        costs: one per mode.
-    """
-
-    workload: str
-    summary: str
-    bare_step_s: Spread
-    control: Spread
-    costs: tuple[Cost, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return a JSON-safe mapping."""
-        return {
-            "workload": self.workload,
-            "bare_step_s": {
-                name: float(f"{getattr(self.bare_step_s, name):.4g}")
-                for name in ("median", "lower", "upper")
-            },
-            "control": self.control.to_dict(),
-            "costs": [cost.to_dict() for cost in self.costs],
-        }
+    budget_s: float = BUDGET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +70,7 @@ class Overhead:
             "benchmark": "overhead",
             "device": self.options.device,
             "rounds": self.options.rounds,
+            "budget_s": self.options.budget_s,
             "threads": 1,
             "workloads": [workload.to_dict() for workload in self.workloads],
             "not_evaluated": dict(self.not_evaluated),
@@ -145,28 +96,36 @@ def run_overhead(
 
     Args:
         options: what to measure; by default everything on the processor.
-        progress: called with the workload and the mode before each block.
+        progress: called before each block with the number of the round (from 1), the workload and
+            the mode.
 
     Raises:
-        UsageError: a name is unknown, ``rounds`` is below 1, or there is no such device.
+        UsageError: a name is unknown, ``rounds`` is below 1, ``budget_s`` is no positive number,
+            or there is no such device.
     """
     from .modes import MODES
+    from .rounds import Rounds
     from .surroundings import own_surroundings
     from .workloads import WORKLOADS
 
     options = options or OverheadOptions()
     if options.rounds < 1:
         raise UsageError(f"overhead: rounds = {options.rounds}: needs at least 1")
+    if not options.budget_s > 0.0:
+        raise UsageError(f"overhead: budget_s = {options.budget_s}: needs to be above 0 seconds")
     workloads = _chosen(WORKLOADS, options.workloads, "workload")
     modes = _chosen(MODES, options.modes, "mode")
     device = _device(options.device)
     missing = {mode.name: mode.missing for mode in modes if mode.missing}
     there = [mode for mode in modes if mode.name not in missing]
-    tell = progress or _tell_nobody
+    ends_s, found = time.monotonic() + options.budget_s, []
     with own_surroundings():
-        found = [
-            _measured(workload, there, (device, options.rounds), tell) for workload in workloads
-        ]
+        for place, workload in enumerate(workloads):
+            now_s = time.monotonic()
+            share_s = (ends_s - now_s) / (len(workloads) - place)
+            rounds = Rounds(workload, there, device)
+            tell = progress or _tell_nobody
+            found.append(_measured(rounds, options.rounds, now_s + share_s, tell))
     return Overhead(options=options, workloads=tuple(found), not_evaluated=missing)
 
 
@@ -200,64 +159,23 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
+        if device.type != "cpu" and not hasattr(getattr(torch, device.type, None), "synchronize"):
+            raise RuntimeError("it has no clock to wait for")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         first = str(error).strip().partition("\n")[0]
         raise UsageError(f"--device {name}: torch cannot use it here ({first})") from error
     return device
 
 
-def _measured(
-    workload: Workload,
-    modes: Sequence[WatchMode],
-    size: tuple[torch.device, int],
-    tell: Progress,
-) -> WorkloadCost:
-    """Interleave: bare, mode, bare, mode, …, bare; the control is one of the modes."""
-    from .modes import CONTROL
-    from .timing import Spread, timed_block
-
-    device, rounds = size
-    ratios: dict[str, list[float]] = {mode.name: [] for mode in (CONTROL, *modes)}
-    firsts: dict[str, list[float]] = {name: [] for name in ratios}
-    bare_s: list[float] = []
-    timed_block(workload, CONTROL, device)  # the first of all makes what later ones find made
-    for _ in range(rounds):
-        before = timed_block(workload, CONTROL, device)
-        for mode in (CONTROL, *modes):
-            tell(workload.name, mode.name)
-            block = timed_block(workload, mode, device)
-            after = timed_block(workload, CONTROL, device)
-            step_s = (before.step_s + after.step_s) / 2
-            ratios[mode.name].append(block.step_s / step_s)
-            firsts[mode.name].append(_besides(block, step_s))
-            bare_s.append(before.step_s)
-            before = after
-    spreads = {name: Spread.of(found) for name, found in ratios.items()}
-    control = spreads[CONTROL.name]
-    return WorkloadCost(
-        workload=workload.name,
-        summary=workload.summary,
-        bare_step_s=Spread.of(bare_s),
-        control=control,
-        costs=tuple(
-            _cost(mode.name, spreads[mode.name], firsts[mode.name], control) for mode in modes
-        ),
-    )
+def _measured(rounds: Rounds, most: int, ends_s: float, tell: Progress) -> WorkloadCost:
+    """Measure until there are enough rounds, or until another one would not end in time."""
+    longest_s, done = 0.0, 0
+    while done < most and (not done or time.monotonic() + longest_s <= ends_s):
+        begun_s, done = time.monotonic(), done + 1
+        rounds.measure(partial(tell, done))
+        longest_s = max(longest_s, time.monotonic() - begun_s)
+    return rounds.cost()
 
 
-def _cost(mode: str, ratio: Spread, firsts: Sequence[float], control: Spread) -> Cost:
-    return Cost(
-        mode=mode,
-        ratio=ratio,
-        first_steps=max(0.0, statistics.median(firsts)),
-        is_hidden=ratio.overlaps(control),
-    )
-
-
-def _besides(block: Block, bare_step_s: float) -> float:
-    """What the first steps cost more than later ones of the same block, in bare steps."""
-    return (block.first_s - block.first_steps * block.step_s) / bare_step_s
-
-
-def _tell_nobody(workload: str, mode: str) -> None:
+def _tell_nobody(round: int, workload: str, mode: str) -> None:
     """Nobody is waiting."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nabla_core.reporters.style import Style
 
-from .overhead import Cost, Overhead, WorkloadCost
+from .costs import Cost, WorkloadCost
+from .overhead import Overhead
 from .timing import Spread
 
 __all__ = ["overhead_text"]
@@ -17,17 +18,32 @@ def overhead_text(overhead: Overhead, style: Style) -> str:
     """Return a table per workload, and what the numbers do not show."""
     lines = [
         f"cost of a watched step, in bare steps ({overhead.options.device}, one thread, "
-        f"{overhead.options.rounds} rounds)"
+        f"{_rounds(overhead.options.rounds)})"
     ]
     for workload in overhead.workloads:
         lines += ["", *_table(workload, style)]
     lines += [""] * bool(overhead.not_evaluated)
     lines += [f"not evaluated: {mode}: {why}" for mode, why in overhead.not_evaluated.items()]
+    lines += _cut_short(overhead)
     loud = [workload.workload for workload in overhead.workloads if _is_loud(workload)]
     if loud:
         lines += ["", f"The bare loop of {', '.join(loud)} varies by more than {_LOUD:.0%} by "]
-        lines[-1] += "itself: end other programs, or give more --rounds."
+        lines[-1] += "itself: end other programs, or give more --rounds and --budget-s."
     return "\n".join(lines) + "\n"
+
+
+def _cut_short(overhead: Overhead) -> list[str]:
+    """Say where there was no time for all rounds."""
+    wanted, budget_s = overhead.options.rounds, overhead.options.budget_s
+    short = [workload for workload in overhead.workloads if workload.rounds < wanted]
+    if not short:
+        return []
+    told = ", ".join(f"{_rounds(one.rounds)} of {one.workload}" for one in short)
+    return ["", f"Only {told} ended within {budget_s:g} s: give more by --budget-s."]
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round" if number == 1 else f"{number} rounds"
 
 
 def _table(workload: WorkloadCost, style: Style) -> list[str]:
@@ -56,4 +72,6 @@ def _quartiles(spread: Spread) -> str:
 
 
 def _is_loud(workload: WorkloadCost) -> bool:
-    return workload.control.relative_width > _LOUD
+    """Whether the bare loop differs from itself, also where one round has no quartiles."""
+    control = workload.control
+    return max(control.relative_width, abs(control.median - 1.0)) > _LOUD

@@ -68,7 +68,8 @@ def timed_block(workload: Workload, mode: WatchMode, device: torch.device) -> Bl
     accelerator it is wall time, up to the end of the last kernel.
     """
     loop = workload.make(device)
-    first_steps = max(4, mode.first_steps, workload.first_steps // mode.divisor)
+    known_after = workload.first_steps // mode.divisor if mode.learns else 0
+    first_steps = max(4, mode.first_steps, known_after)
     steps = max(4, workload.steps // mode.divisor)
     loop.run(2)  # memory and kernels are made by the first steps of any loop
     gc.collect()

@@ -118,16 +118,16 @@ def _transformer(device: torch.device) -> Loop:
 
 
 WORKLOADS = (
-    Workload(name="mlp", summary="3 linear layers of 64", make=_mlp, first_steps=40, steps=96),
+    Workload(name="mlp", summary="3 linear layers of 64", make=_mlp, first_steps=40, steps=64),
     Workload(
-        name="cnn", summary="3 convolutions, batch of 16", make=_cnn, first_steps=32, steps=32
+        name="cnn", summary="3 convolutions, batch of 16", make=_cnn, first_steps=32, steps=24
     ),
     Workload(
         name="transformer",
         summary="2 layers of 64, 4 sequences of 48",
         make=_transformer,
         first_steps=32,
-        steps=32,
+        steps=20,
     ),
 )
 """From the one whose step costs least to the one whose step costs most."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import PathLike
@@ -90,6 +91,8 @@ def explain_issues(issues: Iterable[Issue]) -> Explanation:
         if issue.rule == PROPAGATION.id and (propagation := propagation_in(issue)) is not None
     ]
     order = layer_order(propagations)
+    if any(issue.rule == INPUT_SHIFT.id for issue in issues):  # inputs may rise step by step, too
+        propagations = [replace(propagation, rising_since=None) for propagation in propagations]
     known = {issue.fingerprint: issue.related for issue in issues if issue.related}
     found = in_one_naming([_dated(one, propagations) for one in of_issues(issues)], order)
     links = link([*found, *_shown(propagations, found)], order.get, known)
@@ -146,8 +149,9 @@ def _issues(found: object) -> Sequence[Issue]:
 
 def _captured(found: object) -> Path | None:
     """Return the folder of a captured run, if it is one."""
-    if isinstance(found, (str, PathLike)) and Path(found).is_dir():
-        return Path(found)
+    if isinstance(found, (str, PathLike)):
+        with suppress(OSError, ValueError):  # a name that no file can have: reading it says so
+            return Path(found) if Path(found).is_dir() else None
     return None
 
 

@@ -116,7 +116,7 @@ class Hypothesis:
             statement=self.description,
             tests=self.tests,
             where=Location(module=root.layer) if root.layer else None,
-            step=root.first_step,
+            step=root.first_step if root.is_dated else None,
             supports=(*self.supports, *self._told("confirmed")),
             contradicts=(*self.contradicts, *self._told("refuted")),
         )

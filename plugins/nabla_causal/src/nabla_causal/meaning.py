@@ -130,8 +130,14 @@ AUD502 data_anomaly        data_anomaly           repeating       data
 AUD503 data_anomaly        data_anomaly           copied          data
 AUD504 data_anomaly        data_anomaly           defective       data
 
+GEO101 gradient_health     losses_in_conflict     opposing        backward
 GEO102 gradient_health     optimizer_instability  cancelling      backward
+GEO103 gradient_health     losses_in_conflict     dominated       backward
+GEO104 gradient_health     losses_in_conflict     worsened        optimizer
 GEO105 gradient_health     vanishing_gradients    dead            backward
+GEO201 data_anomaly        data_anomaly           dominant        data
+GEO203 data_anomaly        data_anomaly           repeating       data
+GEO204 data_anomaly        data_anomaly           mislabelled     data
 GEO301 optimizer_stability step_too_small         too-small       optimizer
 GEO302 optimizer_stability step_too_large         too-large       optimizer
 GEO303 optimizer_stability step_too_large         jumping         optimizer
@@ -204,6 +210,7 @@ _WORDS = {
     "gradients_accumulating": "accumulating gradients",
     "gradients_lost": "lost gradients",
     "loop_fault": "a fault of the training loop",
+    "losses_in_conflict": "losses that fight each other",
     "non_finite": "non-finite numbers",
     "not_reproducible": "a difference between runs",
     "other": "another finding",

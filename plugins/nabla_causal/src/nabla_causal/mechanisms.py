@@ -101,6 +101,10 @@ LEADS_TO: dict[str, tuple[str, str]] = {
         f"scale_collapse updates_stopped exploding_gradients {_CURVES}",
         "NaN and Inf go through every op that follows",
     ),
+    "losses_in_conflict": (
+        f"step_too_small updates_stopped {_CURVES}",
+        "what one loss gains in a step the other one loses",
+    ),
     "loop_fault": (
         f"vanishing_gradients step_too_small updates_stopped exploding_gradients step_too_large "
         f"saturated_activations dead_neurons non_finite {_CURVES}",
@@ -129,6 +133,9 @@ _TESTS = {
     "precision_loss": "run the layer in float32 in the same steps",
     "scale_collapse": "run the same steps in float32",
     "non_finite": "execute the step again with nabla run --mode deep",
+    "losses_in_conflict": "train the same steps with one of the losses left out, and compare the "
+    "others",
+    "gradient_geometry": "train the same steps with the sample, the loss or the batch size changed",
     "loop_fault": "repair the line and compare the first hundred losses",
 }
 
@@ -148,6 +155,8 @@ _TESTS_BY_RULE = {
     "RUN205": "train the same steps without clipping",
     "RUN503": "shuffle the data and train the same steps",
     "RUN504": "compare the losses of the classes",
+    "RUN105": "train the same steps with the learning rate, then the weight decay, divided by ten",
+    "RUN106": "train the same steps with the learning rate, then the momentum, lowered",
     "RUN505": "divide the inputs by their spread and train the same steps",
     "RUN506": "count how often each sample is drawn",
     "RUN507": "train a hundred steps on eight samples: the loss must fall",
@@ -163,6 +172,15 @@ _WHY_THE_SAME = {
     "step_too_small": "the steps are of that size",
 }
 """Why what is set up wrongly is seen again in the run, where that is one failure."""
+
+
+_DIVERGING = ("RUN105", "RUN106")
+_OF_A_DIVERGENCE = (
+    "exploding_activations", "exploding_gradients", "non_finite", "weight_growth", "dead_neurons",
+    "saturated_activations",
+)  # fmt: skip
+_RUNS_AWAY = "in a run that diverges each step drives the weights further away"
+"""A loss that rose two steps or more before a layer shows anything did not begin in it."""
 
 
 def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
@@ -187,6 +205,8 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
         return ""  # a layer that grew by a few times is what large steps and long runs do
     if cause.failure == effect.failure:
         return _passed_on(cause, effect, depth)
+    if cause.rule in _DIVERGING and cause.first_step + 1 < effect.first_step:
+        return _RUNS_AWAY if effect.failure in _OF_A_DIVERGENCE else ""
     leads_to, why = LEADS_TO.get(cause.failure, ("", ""))
     return why if effect.failure in leads_to.split() else ""
 
@@ -209,6 +229,8 @@ def _passed_on(cause: Transition, effect: Transition, depth: Depth) -> str:
     """Whether the same failure went from one layer to another."""
     if cause.stage <= Stage.LOOP and cause.failure in _WHY_THE_SAME:
         return _WHY_THE_SAME[cause.failure]
+    if cause.failure == "loop_fault" and cause.rule != effect.rule:
+        return ""  # each line of a program is wrong by itself
     if cause.stage > Stage.BACKWARD or effect.stage > Stage.BACKWARD:
         if cause.layer and cause.layer != effect.layer:
             return ""

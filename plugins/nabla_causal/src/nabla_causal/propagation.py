@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from nabla_core.severity import Severity
 
@@ -19,6 +20,7 @@ __all__ = ["Propagation", "propagation_of"]
 _OF_ITSELF, _MUCH = 1.0, 3.0
 _CLEAR_OCTAVES, _WEAK = 5.0, 0.6
 _FEWEST = 3
+_EARLIER, _SAME_PACE, _RISEN = 0.4, 0.33, 0.5
 _SHARE = 0.2
 
 _FAILURE = {
@@ -41,11 +43,19 @@ class Propagation:
         layout: names of the layers, in the order in which they run.
         onsets: when each layer left its scale, in causal order.
         spread: whether many layers changed at once, each of itself: the step before changed them.
+        rising_since: first step of a rise of the origin that took several steps, which no batch
+            and no write does; ``None`` where it came at once.
     """
 
     layout: tuple[str, ...]
     onsets: tuple[Onset, ...]
     spread: bool
+    rising_since: int | None = None
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether steps of the optimizer did it, and no layer of itself."""
+        return self.spread or self.rising_since is not None
 
     @property
     def origin(self) -> str:
@@ -70,9 +80,9 @@ class Propagation:
         """Return one transition for each layer that changed, the origin first."""
         last = max((onset.step for onset in self.onsets), default=0)
         found = [self._transition(onset, last) for onset in self.onsets]
-        if found and not self.spread:
+        if found and not self.by_steps:
             found[0] = replace(found[0], near=self.origin)
-        if self.spread:
+        if self.by_steps:
             found.insert(0, self._by_the_step(last))
         return found
 
@@ -98,21 +108,33 @@ class Propagation:
 
     def _by_the_step(self, last: int) -> Transition:
         first = self.onsets[0]
-        changed = len({onset.layer for onset in self.onsets if onset.step == first.step})
+        began = first.step if self.rising_since is None else self.rising_since
         return Transition(
             kind="optimizer_stability",
             failure="step_too_large",
             from_state="normal",
             to_state="too-large",
             layer="",
-            first_step=max(0, first.step - 1),
+            first_step=max(0, began - 1),
             last_step=last,
             stage=Stage.OPTIMIZER,
             confidence=0.8,
             severity=Severity.INFO,
             rule=PROPAGATION.id,
-            text=f"{changed} of {len(self.layout)} layers changed their scale in step "
-            f"{first.step}, each of itself: the optimizer step before it changed all weights.",
+            text=self._step_text(first),
+        )
+
+    def _step_text(self, first: Onset) -> str:
+        if self.rising_since is not None:
+            return (
+                f"The outputs of {self.layout[first.layer]} rose from {first.before:.3g} to "
+                f"{first.after:.3g} in steps {self.rising_since} to {first.step}, not at once: "
+                "steps of the optimizer did it, no single batch and no write."
+            )
+        changed = len({onset.layer for onset in self.onsets if onset.step == first.step})
+        return (
+            f"{changed} of {len(self.layout)} layers changed their scale in step "
+            f"{first.step}, each of itself: the optimizer step before it changed all weights."
         )
 
     def _text(self, onset: Onset) -> str:
@@ -139,7 +161,30 @@ def propagation_of(frames: Frames) -> Propagation | None:
     found = tuple(onsets(frames))
     if not found:
         return None
-    return Propagation(layout=frames.layout, onsets=found, spread=_is_spread(found, frames))
+    spread = _is_spread(found, frames)
+    since = None if spread else _rising_since(found[0], frames)
+    return Propagation(layout=frames.layout, onsets=found, spread=spread, rising_since=since)
+
+
+def _rising_since(first: Onset, frames: Frames) -> int | None:
+    """Since which step the outputs of the origin rose, if they did not jump.
+
+    Two fifths of the rise have to be there the step before, and that step or the one before it has
+    to have risen by a third of what the last one did: a layer that drifts and then jumps did jump.
+    """
+    if first.quantity != OUTPUTS or not 0.0 < first.octaves < math.inf:
+        return None
+    history = [one for one in frames.history(OUTPUTS, first.layer) if one[0] <= first.step]
+    octaves = [math.log2(value / first.before) if value > 0.0 else 0.0 for _, value in history]
+    if len(octaves) < _FEWEST + 1 or octaves[-2] < _EARLIER * first.octaves:
+        return None
+    rises = [later - earlier for earlier, later in pairwise(octaves[-_FEWEST - 1 :])]
+    if max(rises[:-1]) < _SAME_PACE * rises[-1]:
+        return None
+    place = len(octaves) - 1
+    while place > 0 and octaves[place - 1] >= _RISEN:
+        place -= 1
+    return history[place][0]
 
 
 def _is_spread(found: Sequence[Onset], frames: Frames) -> bool:

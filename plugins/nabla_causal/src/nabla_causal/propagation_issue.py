@@ -38,13 +38,14 @@ def issue_of(found: Propagation) -> Issue:
     return PROPAGATION.issue(
         f"{began}: {found.transitions()[0].text}",
         step=origin.step,
-        where=None if found.spread else Location(module=found.layout[origin.layer]),
+        where=None if found.by_steps else Location(module=found.layout[origin.layer]),
         confidence=0.9,
         layers=layers,
         all_layers=len(found.layout),
         spread=found.spread,
         before=_name(found, found.before),
         path="; ".join(_entry(found, onset) for onset in found.onsets[:_MOST]),
+        rising_since="" if found.rising_since is None else found.rising_since,
     )
 
 
@@ -61,7 +62,11 @@ def propagation_in(issue: Issue) -> Propagation | None:
     if not onsets:
         return None
     spread = bool(issue.evidence.get("spread"))
-    read = Propagation(layout=tuple(layout), onsets=tuple(onsets), spread=spread)
+    since = issue.evidence.get("rising_since")
+    rising = int(since) if isinstance(since, int) and 0 <= since <= onsets[0].step else None
+    read = Propagation(
+        layout=tuple(layout), onsets=tuple(onsets), spread=spread, rising_since=rising
+    )
     name = str(issue.evidence.get("before", ""))
     if 0 <= read.before < len(layout) and name and not layout[read.before]:
         layout[read.before] = name

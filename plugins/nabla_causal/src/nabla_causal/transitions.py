@@ -44,6 +44,7 @@ class Transition:
         source: line of the program, e.g. ``"train.py:12"``, if the rule names one.
         near: where it may be as well, e.g. ``"0 or in what it was given"``; empty when it is known.
         earliest: the first step at which it may have begun, where looks lie steps apart; else -1.
+        is_dated: whether the rule named a step; ``first_step`` is 0 otherwise.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Transition:
     source: str = ""
     near: str = ""
     earliest: int = -1
+    is_dated: bool = True
 
     @property
     def place(self) -> str:
@@ -73,7 +75,7 @@ class Transition:
         layer = f" in {self.near or self.layer}" if self.layer else ""
         if layer and not self.near and self.rule in _BY_RANGES:
             layer += " or right before it"  # what runs between layers is not seen
-        return f"{layer} at step {self.first_step}"
+        return f"{layer} at step {self.first_step}" if self.is_dated else layer
 
     @property
     def found_by(self) -> str:
@@ -164,6 +166,7 @@ def _of(issue: Issue) -> Transition:
         name=issue.name,
         source=_source(issue),
         earliest=_earliest(issue),
+        is_dated=issue.step is not None,
     )
 
 

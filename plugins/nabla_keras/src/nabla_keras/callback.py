@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from nabla_core.errors import UsageError
 from nabla_core.integrations import Attached
+from nabla_core.session import current_session
 
 try:
     import keras as framework
@@ -17,6 +18,8 @@ except ModuleNotFoundError as error:  # Keras imports the framework of its backe
     ) from error
 
 __all__ = ["NablaCallback", "keras"]
+
+_BY_LAYERS = frozenset(("layer_history", "layer_norms"))
 
 
 class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[misc]
@@ -48,6 +51,7 @@ class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[mis
         self._release()  # a training that ended in an exception has no end
         self._optimizer = AsTorchOptimizer.of(self.model)
         self.attachment.start(self.model, [self._optimizer])
+        _say_what_is_not_seen()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Judge the validation loss."""
@@ -63,6 +67,15 @@ class NablaCallback(Attached, framework.callbacks.Callback):  # type: ignore[mis
         if self._optimizer is not None:
             self._optimizer.release()
             self._optimizer = None
+
+
+def _say_what_is_not_seen() -> None:
+    """Without it a dead layer of Keras would look as if its rule had passed it."""
+    session = current_session()
+    if session is not None:
+        for rule in session.host.registry:
+            if _BY_LAYERS.intersection(rule.needs):
+                session.undecide(rule, "layers of Keras are no modules for torch")
 
 
 def keras(**options: object) -> NablaCallback:

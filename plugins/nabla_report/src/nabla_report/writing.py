@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
+from nabla_core.errors import UsageError
 from nabla_core.files import write_text
 from nabla_core.host import default_host
 from nabla_core.report import Report
@@ -21,9 +23,18 @@ def report_of(source: ReportLike) -> Report:
     """Return a report, read from its file if ``source`` is one.
 
     Raises:
+        UsageError: it is neither, e.g. the result of a check.
         ReportFormatError: the file is no nabla report.
     """
-    return source if isinstance(source, Report) else read_report(Path(source))
+    if isinstance(source, Report):
+        return source
+    if isinstance(source, (str, PathLike)):
+        return read_report(Path(source))
+    raise UsageError(
+        f"{type(source).__name__} is no report: give what monitor.report(), run.finish() or "
+        "nabla.lint(...) returned, or the file that --format json=FILE wrote; the commands check, "
+        "precision and trace write theirs by --format html=FILE"
+    )
 
 
 def dumps(report: ReportLike, format: str = "json") -> str:

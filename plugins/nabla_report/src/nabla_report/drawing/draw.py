@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nabla_core.plots import Curves, HeatMap, Ladder, Plot, Series, Table, Timeline
@@ -35,7 +35,12 @@ def draw(plot: Plot, marks: Sequence[Mark]) -> Drawing:
 
 
 def thinned(plot: Plot) -> Plot:
-    """Return the plot with at most as many numbers as a page can hold, and a note if it is less."""
+    """Return the plot with at most as many numbers as a page can hold, and a note if it is less.
+
+    One without a positive number has no logarithms: its scale is linear then.
+    """
+    if isinstance(plot, (Curves, HeatMap, Ladder)):
+        plot = _scaled(plot)
     if isinstance(plot, Curves):
         return _thinned_curves(plot)
     if isinstance(plot, HeatMap):
@@ -46,6 +51,18 @@ def thinned(plot: Plot) -> Plot:
         note = f"the first {_MOST_SPANS} of {len(plot.spans)} events are shown"
         return replace(plot, spans=plot.spans[:_MOST_SPANS], note=_noted(plot.note, note))
     return plot
+
+
+def _scaled(plot: Curves | HeatMap | Ladder) -> Plot:
+    if plot.scale != "log" or any(value > 0.0 for value in _numbers_of(plot)):
+        return plot
+    return replace(plot, scale="linear")
+
+
+def _numbers_of(plot: Curves | HeatMap | Ladder) -> Iterator[float]:
+    if isinstance(plot, HeatMap):
+        return (value for row in plot.values for value in row if value is not None)
+    return (value for series in plot.series for value in series.values)
 
 
 def _thinned_curves(plot: Curves) -> Curves:

@@ -24,9 +24,8 @@ def draw_heat_map(plot: HeatMap) -> Drawing:
     """Return the grid with its numbers, or as a picture when it is large."""
     values = [value for row in plot.values for value in row if value is not None]
     axis = Axis.over(values, (0.0, 1.0), plot.scale)
-    low, high = number_label(axis.low), number_label(axis.high)
     caption = (
-        f"{plot.title}. {len(plot.rows)} by {len(plot.columns)} values from {low} to {high}"
+        f"{plot.title}. {len(plot.rows)} by {len(plot.columns)} values{_reach(values, axis)}"
         f"{_blanks(plot, axis)}."
     )
     small = max(len(plot.rows), len(plot.columns)) <= _READABLE_CELLS
@@ -38,6 +37,15 @@ def draw_heat_map(plot: HeatMap) -> Drawing:
         headings=(plot.row_label or "row", "first", "last", "lowest", "highest"),
         rows=list(_rows(plot)),
     )
+
+
+def _reach(values: list[float], axis: Axis) -> str:
+    """From where to where the numbers reach; an axis of one number is wider than that."""
+    shown = [value for value in values if axis.shows(value)]
+    if not shown:
+        return ""
+    low, high = number_label(min(shown)), number_label(max(shown))
+    return f", all of them {low}" if low == high else f" from {low} to {high}"
 
 
 def _blanks(plot: HeatMap, axis: Axis) -> str:
@@ -112,7 +120,7 @@ def _table(plot: HeatMap, axis: Axis) -> Html:
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
     body = tag("tbody", *rows)
     title = tag("caption", plot.title, class_="unseen")
-    table = tag("table", title, tag("thead", head), body)
+    table = tag("table", title, tag("thead", head), body, class_="grid-of-numbers")
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=plot.title)
 
 

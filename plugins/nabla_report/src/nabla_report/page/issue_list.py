@@ -17,6 +17,7 @@ MOST_IN_FULL = 100
 
 _OPEN_AT_FIRST = 5
 _LONG = 24
+_TOO_LONG = 240
 
 
 def anchor(issue: Issue) -> str:
@@ -114,18 +115,26 @@ def _body(issue: Issue) -> Iterator[Html]:
 
 
 def _numbers(rows: Sequence[tuple[str, str, str]]) -> Html:
-    head = tag("tr", *[tag("th", name, scope="col") for name in ("measured", "value", "limit")])
-    body = [
-        tag(
-            "tr",
-            tag("th", name, scope="row"),
-            tag("td", value, class_="words" if len(value) > _LONG else "number"),
-            tag("td", limit, class_="number"),
-        )
-        for name, value, limit in rows
-    ]
+    limited = any(limit for _, _, limit in rows)
+    names = ("measured", "value", "limit") if limited else ("measured", "value")
+    head = tag("tr", *[tag("th", name, scope="col") for name in names])
+    body = []
+    for name, value, limit in rows:
+        cells = [tag("th", name, scope="row"), _value(value)]
+        if limited:
+            cells.append(tag("td", limit, class_="value"))
+        body.append(tag("tr", *cells))
     table = tag("table", tag("thead", head), tag("tbody", *body))
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label="Numbers")
+
+
+def _value(value: str) -> Html:
+    if len(value) <= _LONG:
+        return tag("td", value, class_="value")
+    if len(value) <= _TOO_LONG:
+        return tag("td", value, class_="words")
+    shown = tag("summary", f"{value[:_LONG]}… ({len(value)} characters)")
+    return tag("td", tag("details", shown, value), class_="words")
 
 
 def line(issue: Issue, before: str = "") -> Html:

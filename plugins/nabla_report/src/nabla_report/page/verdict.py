@@ -19,7 +19,7 @@ def run_header(report: Report) -> Html:
     run = report.run
     facts = [
         ("Command", run.command),
-        ("Started", run.started_utc),
+        ("Started", _clock(run.started_utc)),
         ("Optimizer steps", str(run.steps) if run.steps else ""),
         ("Duration", f"{run.duration_s:.1f} s" if run.duration_s else ""),
         ("Source", run.source),
@@ -29,6 +29,12 @@ def run_header(report: Report) -> Html:
     ]
     shown = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts if value]
     return tag("header", tag("h1", "nabla report"), tag("dl", *shown, class_="facts"))
+
+
+def _clock(utc: str) -> str:
+    """Return a time of ISO 8601 in words; anything else as it is."""
+    day, _, time = utc.partition("T")
+    return f"{day} {time.removesuffix('+00:00')} UTC" if time.endswith("+00:00") else utc
 
 
 def verdict_section(report: Report) -> Html:
