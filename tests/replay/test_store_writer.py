@@ -9,6 +9,7 @@ import torch
 from nabla_core.errors import InputError
 from nabla_replay.errors import RunBusyError, RunFormatError, UnsupportedStateError
 from nabla_replay.store import checkpoint_worker
+from nabla_replay.store.checkpoint_worker import CheckpointWorker
 from nabla_replay.store.entries import CheckpointEntry, NoteEntry, SegmentEntry, StepEntry
 from nabla_replay.store.header import new_run_id
 from nabla_replay.store.listing import captured_runs
@@ -291,6 +292,25 @@ def test_the_order_of_a_log_does_not_follow_the_clock(store):
         store.write(writer, [6])
 
     assert store.steps(folder) == list(range(7))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_dies_before_its_first_line_is_replaced(store, monkeypatch, waits):
+    work, begun = CheckpointWorker._work, []
+
+    def dying(worker):
+        begun.append(worker)
+        if len(begun) > 1:
+            work(worker)
+
+    monkeypatch.setattr(CheckpointWorker, "_work", dying)
+    with store.create() as writer:
+        assert writer.checkpoint(0, store.state(0), wait=waits)
+
+    assert len(begun) == 2
+    assert [path.name for path in (writer.folder / "ckpt").iterdir()] == [
+        "r0-0000000000.safetensors"
+    ]
 
 
 def test_a_gap_on_purpose_is_recorded(store):

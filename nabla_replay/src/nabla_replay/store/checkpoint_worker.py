@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from .layout import temporary_name
 __all__ = ["CheckpointJob", "CheckpointWorker"]
 
 _MAX_SPARE_BYTES = 1 << 26  # a larger state takes long enough to train that fresh memory is cheap
+_LOOK_S = 0.5  # a wait looks this often whether the thread still lives
 _MAX_PENDING = 2
 """Snapshots in memory: one being written, one waiting. More would hide a disk that is too slow."""
 
@@ -76,29 +79,48 @@ class CheckpointWorker:
 
     def submit(self, job: CheckpointJob) -> None:
         """Hand a job over; the thread starts with the first one."""
-        if not self._threads:
-            name = f"nabla-checkpoints-r{self.rank}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # the interpreter ends, or has no more threads
-                self.failed(job.step, error)
-                job.done.set()
-                return
-            self._threads.append(thread)
         self._pending.append(job)
         self._jobs.put(job)
+        self._have_thread()
+
+    def finish(self, job: CheckpointJob, timeout_s: float | None = None) -> bool:
+        """Wait until a job is done; return whether it is.
+
+        A thread can die before its first line, where something traces new threads: it is replaced.
+        """
+        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not job.done.wait(max(0.0, min(_LOOK_S, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return False
+            self._have_thread()
+        return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all jobs are done; return whether they are."""
-        return all(job.done.wait(timeout_s) for job in self._unfinished())
+        return all(self.finish(job, timeout_s) for job in self._unfinished())
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Finish all jobs and end the thread; return whether that was done in time."""
+        done = self.wait(timeout_s)
         self._jobs.put(None)
         for thread in self._threads:
             thread.join(timeout_s)
-        return not any(thread.is_alive() for thread in self._threads)
+        return done and not any(thread.is_alive() for thread in self._threads)
+
+    def _have_thread(self) -> None:
+        """See to it that a thread lives that takes the jobs, or give them up."""
+        if any(thread.is_alive() for thread in self._threads):
+            return
+        name = f"nabla-checkpoints-r{self.rank}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter ends, or has no more threads
+            for job in self._unfinished():
+                self.failed(job.step, error)
+                job.done.set()
+            return
+        self._threads[:] = [thread]
 
     def _unfinished(self) -> list[CheckpointJob]:
         self._pending[:] = [job for job in self._pending if not job.done.is_set()]
@@ -106,6 +128,8 @@ class CheckpointWorker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            if job.done.is_set():
+                continue  # given up
             try:
                 self._store(job)
             except Exception as error:  # whatever it is, the training goes on

@@ -223,7 +223,7 @@ class RunWriter:
             self._steps_stored[step] = job
             self._worker.submit(job)
         if wait:
-            job.done.wait()
+            self._worker.finish(job)
             return job.committed
         return True
 
