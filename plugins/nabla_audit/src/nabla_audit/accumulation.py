@@ -291,8 +291,8 @@ def _is_alone(calls: list[Call]) -> bool:
 
 
 def _is_one_loop(optimizer: OptimizerFacts) -> bool:
-    """Whether all passes come from one line, and nothing around it reads a gradient: one that is
-    kept aside was not thrown away."""
+    """Whether all passes come from one line, and their loop reads no gradient: one that is kept
+    aside was not thrown away."""
     places = {str(call.place) for call in optimizer.calls if call.kind == "write" and call.place}
     return len(places) < 2 and not reads_gradients(optimizer.backward_at)
 

@@ -32,13 +32,23 @@ def means_accumulation(backward: Place | None, step: Place | None) -> bool:
 
 
 def reads_gradients(backward: Place | None) -> bool:
-    """Whether the function around a backward pass uses the value of a ``grad``."""
+    """Whether the loop around a backward pass, or else the function, uses the value of a ``grad``.
+
+    What is read behind the loop is the gradient of the last pass only.
+    """
     tree = None if backward is None else _tree(backward)
     if tree is None or backward is None:
         return False
+    function = _function_around(tree, backward)
+    loops = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and _covers(node, backward.line)
+    ]
+    around = max(loops, key=lambda node: node.lineno, default=function)
     return any(
         isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load)
-        for node in ast.walk(_function_around(tree, backward))
+        for node in ast.walk(around)
     )
 
 

@@ -133,7 +133,7 @@ ACCUMULATION_DISCARDED = Rule(
     limits="Reported after three such steps in a row, only if each pass had other data, all wrote "
     "the same gradients at the same parameter values, no other leaf was differentiated, and the "
     "step's gradient is measured to be that of the last pass alone. Silent where the passes come "
-    "from different lines, or the function around them reads gradients: one may be kept.",
+    "from different lines, or the loop around them reads gradients: one may be kept.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.written", "batches"),
