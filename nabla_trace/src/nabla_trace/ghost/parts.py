@@ -66,7 +66,7 @@ class Parts:
         if self._every_layer:
             self.layers.update(zip(names, stack, strict=True))
         wholes = [whole for _, _, whole in waiting]
-        known = [self._measure == "pairs" or whole is not None for whole in wholes]
+        known = [self._is_known(whole) for whole in wholes]
         self._unread.append((names, known, self._sums(stack, wholes)))
 
     def checks(self) -> dict[str, tuple[float | None, float]]:
@@ -80,6 +80,13 @@ class Parts:
         return self._checks
 
     # ------------------------------------------------------------------ private
+    def _is_known(self, whole: Tensor | None) -> bool:
+        """Whether the squared norm of the sum is known: inner products have it in them, and those
+        of projections only nearly."""
+        if self._measure == "norms":
+            return whole is not None
+        return self._measure == "pairs"
+
     def _sums(self, stack: Tensor, wholes: list[Tensor | None]) -> Tensor:
         """Return both checks of each part, shape ``[2, parts]``; zero for what is not known."""
         if self._measure == "norms":
