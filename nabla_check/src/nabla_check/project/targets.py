@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import cast
 import torch
 
 from nabla_core.errors import InputError, UsageError
+from nabla_core.user_code import load_file, load_module
 
 from ..check_operator import operator
 from ..inputs.specs import tensor
@@ -59,7 +58,7 @@ def load_target(target: str) -> tuple[Callable[..., object], ModuleType]:
     place, separator, name = target.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{target}: write a target as module:function or file.py:function")
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = _load_file(Path(place)) if place.endswith(".py") else load_module(place)
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -109,30 +108,8 @@ def _inputs(target: str, module: ModuleType, recipe: TargetInputs) -> object:
     return given() if callable(given) else given
 
 
-def _load_module(name: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise InputError(f"cannot import {name}: {type(error).__name__}: {error}") from error
-
-
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    name = str(path.resolve()).encode(errors="surrogateescape")  # any bytes that a file can have
-    digest = hashlib.sha256(name).hexdigest()[:8]
-    spec = importlib.util.spec_from_file_location(f"nabla_target_{digest}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: not a Python file")
-    if spec.name in sys.modules:
-        return sys.modules[spec.name]
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickling look their module up there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script that ends itself is no target
-        del sys.modules[spec.name]
-        raise InputError(f"{path} raised {type(error).__name__}: {error}") from error
-    return module
+    place = str(path.resolve()).encode(errors="surrogateescape")  # any bytes that a file can have
+    name = f"nabla_target_{hashlib.sha256(place).hexdigest()[:8]}"
+    known = sys.modules.get(name) if path.is_file() else None
+    return load_file(path, name) if known is None else known

@@ -112,7 +112,7 @@ class ClipWatch(Watch):
         def get_total_norm(tensors: object, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
                 return original(tensors, *args, **kwargs)
-            given = tensors if type(tensors) is list else _listed(tensors)
+            given = _listed(tensors)
             self._given = len(given)
             return original(given, *args, **kwargs)
 
@@ -122,7 +122,7 @@ class ClipWatch(Watch):
         def clip(parameters: object, max_norm: float, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling():
                 return original(parameters, max_norm, *args, **kwargs)
-            given = parameters if type(parameters) is list else _listed(parameters)
+            given = _listed(parameters)
             count, self._given = self._given, None
             if count is None:
                 count = sum(_has_gradient(found) for found in given)
@@ -244,6 +244,8 @@ class ClipWatch(Watch):
 
 
 def _listed(given: object) -> list[object]:
+    if type(given) is list:
+        return given
     if isinstance(given, Iterable) and not isinstance(given, Tensor):
         return list(given)
     return [given]

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Ambient", "Generators", "all_generators_kept", "ambient_now", "generators_now"]
+__all__ = [
+    "AllGenerators",
+    "Ambient",
+    "Generators",
+    "all_generators_kept",
+    "ambient_now",
+    "generators_now",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +83,35 @@ def generators_now() -> Generators:
     return Generators(torch.default_generator.get_state(), cuda)
 
 
+class AllGenerators:
+    """The present states of the generators of torch (all devices), ``random`` and numpy."""
+
+    __slots__ = ("_cpu", "_cuda", "_numpy", "_python")
+
+    def __init__(self) -> None:
+        numpy = sys.modules.get("numpy")
+        self._cpu, self._python = torch.get_rng_state(), random.getstate()
+        self._cuda = torch.cuda.get_rng_state_all() if _uses_cuda() else None
+        self._numpy = None if numpy is None else numpy.random.get_state()
+
+    def restore(self) -> None:
+        """Put the generators back into these states."""
+        torch.set_rng_state(self._cpu)
+        random.setstate(self._python)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+
 @contextmanager
 def all_generators_kept() -> Iterator[None]:
     """Leave the generators of torch (all devices), ``random`` and numpy as they were."""
-    numpy = sys.modules.get("numpy")
-    cpu, python = torch.get_rng_state(), random.getstate()
-    cuda = torch.cuda.get_rng_state_all() if _uses_cuda() else None
-    legacy = numpy.random.get_state() if numpy is not None else None
+    before = AllGenerators()
     try:
         yield
     finally:
-        torch.set_rng_state(cpu)
-        random.setstate(python)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
-        if numpy is not None:
-            numpy.random.set_state(legacy)
+        before.restore()
 
 
 def _uses_cuda() -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..taps.place import Line
 from .findings import Source
+from .references import version_of
 from .states import FINITE, state_of
 
 __all__ = ["Ledger", "Origin"]
@@ -125,16 +126,12 @@ class Ledger:
 
     def _entry(self, tensor: Tensor, state: int, births: frozenset[int]) -> _Known:
         writes = self._writes.get(_storage(tensor) or 0, 0) if self._writes else 0
-        return _Known(weakref.ref(tensor), _version(tensor), writes, state, births)
+        return _Known(weakref.ref(tensor), version_of(tensor), writes, state, births)
 
     def _is_current(self, known: _Known, tensor: Tensor) -> bool:
-        if known.version != _version(tensor):
+        if known.version != version_of(tensor):
             return False
         return not self._writes or known.writes == self._writes.get(_storage(tensor) or 0, 0)
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _storage(tensor: Tensor) -> int | None:

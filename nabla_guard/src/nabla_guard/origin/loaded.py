@@ -6,7 +6,6 @@ out not to be finite, the data set is asked for the same samples again, op by op
 
 from __future__ import annotations
 
-import random
 import sys
 import weakref
 from collections import deque
@@ -19,11 +18,13 @@ from torch import Tensor
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..taps.place import Line, user_line
-from .ambient import Generators, generators_now
+from .ambient import AllGenerators
 from .nested import leaves
+from .references import version_of
 
 if TYPE_CHECKING:
     import numpy
+
 __all__ = ["Deliveries", "Draw", "Loaded", "replaced_by"]
 
 _MAX_ITEMS = 4096
@@ -33,25 +34,16 @@ _MAX_BATCHES = 4
 class Draw:
     """What a loader is about to fetch, and from which random states.
 
-    Args:
+    Attributes:
         index: what the sampler gave.
+        generators: the random states.
     """
 
-    __slots__ = ("index", "_numpy", "_python", "_torch")
+    __slots__ = ("generators", "index")
 
     def __init__(self, index: object) -> None:
-        numpy = sys.modules.get("numpy")
         self.index = index
-        self._torch: Generators = generators_now()
-        self._python = random.getstate()
-        self._numpy = None if numpy is None else numpy.random.get_state()
-
-    def restore(self) -> None:
-        """Put the random generators back into these states."""
-        self._torch.restore()
-        random.setstate(self._python)
-        if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
+        self.generators = AllGenerators()
 
 
 class Loaded:
@@ -72,7 +64,7 @@ class Loaded:
         self.place: Line | None = user_line()
         self._draw = draw
         self._iterator = weakref.ref(iterator)
-        self._tensors = [(weakref.ref(tensor), _version(tensor)) for tensor in leaves(batch)]
+        self._tensors = [(weakref.ref(tensor), version_of(tensor)) for tensor in leaves(batch)]
 
     @property
     def functions(self) -> list[object]:
@@ -83,7 +75,7 @@ class Loaded:
     def tensors(self) -> list[Tensor]:
         """Return the tensors of the batch; none once one is gone or was changed."""
         found = [(reference(), version) for reference, version in self._tensors]
-        same = [t for t, version in found if t is not None and _version(t) == version]
+        same = [t for t, version in found if t is not None and version_of(t) == version]
         return same if len(same) == len(found) else []
 
     def again(self) -> list[Tensor]:
@@ -91,7 +83,7 @@ class Loaded:
         fetcher = self._fetcher()
         if fetcher is None:
             return []
-        self._draw.restore()
+        self._draw.generators.restore()
         with _arrays_locked(fetcher.dataset):
             return list(leaves(fetcher.fetch(self._draw.index)))  # type: ignore[no-untyped-call]
 
@@ -138,10 +130,6 @@ def replaced_by(batch: Sequence[Tensor], again: Sequence[Tensor]) -> Mapping[int
     if len(batch) != len(again) or not all(map(_is_like, batch, again)):
         return {}
     return {id(old): new for old, new in zip(batch, again, strict=True)}
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _is_like(old: Tensor, new: Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-__all__ = ["Made", "Outside", "made_in", "references_in"]
+__all__ = ["Made", "Outside", "made_in", "references_in", "version_of"]
 
 ReferenceT = TypeVar("ReferenceT", "Made", "Outside")
 
@@ -55,3 +55,8 @@ def references_in(kind: type[ReferenceT], *frozen: object) -> list[ReferenceT]:
 
 def _parts(value: tuple[object, ...] | list[object] | dict[object, object]) -> list[object]:
     return [*value.values()] if isinstance(value, dict) else [*value]
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return the version counter of a tensor; -1 where it has none."""
+    return -1 if tensor.is_inference() else tensor._version

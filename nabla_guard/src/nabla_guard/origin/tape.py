@@ -18,7 +18,7 @@ from torch.nn import Module
 from ..taps.place import Line
 from .ambient import Ambient, Generators
 from .nested import leaves
-from .references import Made, Outside, made_in
+from .references import Made, Outside, made_in, version_of
 
 __all__ = [
     "BackwardEntry",
@@ -300,8 +300,7 @@ class Tape:
 
 
 def _outside(tensor: Tensor) -> Outside:
-    version = -1 if tensor.is_inference() else tensor._version
-    return Outside(tensor, version, tensor.grad_fn is not None)
+    return Outside(tensor, version_of(tensor), tensor.grad_fn is not None)
 
 
 def _memory(tensor: Tensor) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +13,7 @@ from torch.nn import Module
 
 from nabla_core.errors import InputError, UsageError
 from nabla_core.report import Report, Section
+from nabla_core.user_code import load_file, load_module
 
 from .entrance import precision
 from .result import PrecisionReport
@@ -61,7 +60,7 @@ def built_by(target: str) -> Built:
     place, separator, name = target.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{target}: write a target as file.py:function or module:function")
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = _load_file(Path(place)) if place.endswith(".py") else load_module(place)
     build = getattr(module, name, None)
     if not callable(build):
         raise InputError(f"{target}: {place} has no function {name}")
@@ -79,28 +78,9 @@ def built_by(target: str) -> Built:
     )
 
 
-def _load_module(name: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise InputError(f"cannot import {name}: {type(error).__name__}: {error}") from error
-
-
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(f"nabla_precision_target_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script that ends itself is no target
-        raise InputError(f"{path} raised {type(error).__name__}: {error}") from error
+        return load_file(path, f"nabla_precision_target_{path.stem}")
     finally:
         sys.path.pop(0)
-    return module
