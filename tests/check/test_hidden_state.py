@@ -1,5 +1,6 @@
 """State that outlives a call: buffers that a call updates, workspaces that it hands out."""
 
+import pytest
 import torch
 
 
@@ -56,3 +57,15 @@ def test_a_power_iteration_that_has_settled_is_not_judged_at_other_weights(fault
     layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 3).double())
 
     assert faults(layer, [normal(5, 4)]) == set()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_a_result_that_depends_on_earlier_calls_is_found(faults, normal, share):
+    last = [torch.zeros(3, 4, dtype=torch.float64)]
+
+    def smoothed(x):
+        mixed = x + share * (last[0] - x).detach() if last[0].any() else x * 1.0
+        last[0] = x.detach().clone()
+        return mixed.sin()
+
+    assert faults(smoothed, (normal(3, 4),)) == ({"CHK221"} if share else set())

@@ -227,6 +227,28 @@ def test_bfloat16_accumulation_is_worse_than_the_reference(check, square, normal
     assert "times the reference's error" in issue.message
 
 
+@pytest.mark.parametrize(("blocks", "expected"), [(1, {"CHK241"}), (40, set())])
+def test_a_half_precision_accumulator_of_a_gradient_is_found(
+    faults, function, normal, blocks, expected
+):
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        parts = torch.zeros(blocks, *w.shape, dtype=w.dtype)
+        for rows in (g * x).unflatten(0, (-1, blocks)):
+            parts = parts + rows
+        return g * w, parts.sum(0)
+
+    x = (normal(800, 3).detach().abs() + 0.5).bfloat16().requires_grad_()
+    inputs = [x, normal(3, dtype=torch.bfloat16)]
+
+    operator = function(forward, backward)
+    assert faults(operator, inputs, reference=lambda x, w: x * w) == expected
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("reference", [False, True])
 def test_correct_operators_pass_in_low_precision(faults, normal, dtype, reference):

@@ -233,6 +233,8 @@ def test_command_takes_inputs_from_the_file(nabla):
         (["missing.py:f", "--shape", "3"], "no such file"),
         (["torch:sin"], "--shape"),
         (["torch:sin", "--shape", "three"], "three"),
+        (["torch:sin", "--shape", "3,x"], "3,x"),
+        (["torch.nn:ReLU", "--shape", "3"], "is a class"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(nabla, words, named):
@@ -250,6 +252,23 @@ def test_a_script_that_ends_itself_is_no_operator(nabla, tmp_path, name):
 
     assert isinstance(result.exception, UsageError)
     assert "raised SystemExit: 7" in str(result.exception)
+
+
+def test_an_operator_that_ends_the_process_is_a_failure(nabla, tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys\ndef square(x):\n    sys.exit(0)\n")
+
+    result = nabla(f"{tmp_path / 'leaves.py'}:square", "--shape", "3")
+
+    assert result.return_value == 1
+    assert "SystemExit: 0" in result.stdout
+
+
+def test_command_stores_evidence(nabla, tmp_path):
+    folder = tmp_path / "evidence"
+
+    nabla("FILE:Half", "--level", "first-order", "--artifact-dir", str(folder))
+
+    assert list(folder.rglob("*.json"))
 
 
 def test_float32_inside_an_operator_is_said(check, normal):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.autograd.function import once_differentiable
 
 
 def _softplus(backward):
@@ -226,3 +227,48 @@ def test_a_gradient_too_small_to_move_the_output_is_no_fault(faults, function):
     inputs = [torch.tensor([70.0, -20.0, -40.0], dtype=torch.float64, requires_grad=True)]
 
     assert faults(function(forward, backward), inputs) == set()
+
+
+def _balanced(cost, rounds):
+    plan = -2 * cost
+    for _ in range(rounds):
+        plan = plan - plan.logsumexp(-1, keepdim=True)
+        plan = plan - plan.logsumexp(-2, keepdim=True)
+    return plan.exp()
+
+
+@pytest.mark.parametrize(("damping", "expected"), [(0.0, set()), (0.01, {"CHK201"})])
+def test_a_solver_is_judged_where_it_converges(faults, function, normal, damping, expected):
+    def forward(ctx, cost):
+        plan = _balanced(cost, 120)
+        ctx.save_for_backward(plan)
+        return plan
+
+    @once_differentiable
+    def backward(ctx, g):
+        (plan,) = ctx.saved_tensors
+        rows, columns = plan.sum(1).diag(), plan.sum(0).diag()
+        system = torch.cat([torch.cat([rows, plan], 1), torch.cat([plan.mT, columns], 1)])
+        known = torch.cat([(plan * g).sum(1), (plan * g).sum(0)])
+        shift = torch.linalg.pinv(system + damping * torch.eye(len(known), dtype=g.dtype)) @ known
+        return -2 * plan * (g - shift[: len(rows), None] - shift[None, len(rows) :])
+
+    cost = (0.5 * normal(3, 3).detach()).requires_grad_()
+
+    assert faults(function(forward, backward), (cost,)) == expected
+
+
+@pytest.mark.parametrize(("shifted", "expected"), [(True, set()), (False, {"CHK201"})])
+def test_an_overflow_counts_where_elements_are_mixed_too(
+    faults, function, normal, shifted, expected
+):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.logsumexp(-1)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        e = (x - x.amax(-1, keepdim=True) if shifted else x).exp()
+        return g[..., None] * e / e.sum(-1, keepdim=True)
+
+    assert faults(function(forward, backward), (normal(3, 6),)) == expected

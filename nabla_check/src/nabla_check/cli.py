@@ -25,6 +25,7 @@ class _Flags(TypedDict):
     dtype: str
     seed: int | None
     level: Literal["first-order", "full"]
+    artifact_dir: str | None
 
 
 @click.command("check")
@@ -36,6 +37,7 @@ class _Flags(TypedDict):
 @click.option(
     "--level", type=click.Choice(["first-order", "full"]), default="full", show_default=True
 )
+@click.option("--artifact-dir", type=click.Path(file_okay=False), help="Folder for evidence.")
 @reporting
 def check(
     request: ReportRequest,
@@ -62,7 +64,9 @@ def _named(targets: tuple[str, ...], reference: str | None, flags: _Flags) -> It
     from .project.targets import TargetInputs, check_target, parse_shape
 
     recipe = TargetInputs(
-        shapes=tuple(parse_shape(text) for text in flags["shapes"]), dtype=flags["dtype"]
+        shapes=tuple(parse_shape(text) for text in flags["shapes"]),
+        dtype=flags["dtype"],
+        artifact_dir=flags["artifact_dir"],
     )
     for target in targets:
         result = check_target(target, reference, recipe, level=flags["level"], seed=flags["seed"])

@@ -17,13 +17,13 @@ def load_module(name: str) -> ModuleType:
     """Import a module by its name, also from the present folder.
 
     Raises:
-        InputError: it cannot be imported.
+        InputError: it cannot be imported, or it ended itself.
     """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"cannot import {name}: {type(error).__name__}: {error}") from error
 
 

@@ -31,6 +31,7 @@ from ..wording.accuse import Basis, mismatch, missing_gradient, wrong_gradient
 from ..wording.classify import Cause, classify
 from ..wording.compare import deviation, is_finite, largest
 from ..wording.describe import at_index, number
+from .repetition import repeat_forward
 
 __all__ = ["compare_with_numbers", "unused_outputs"]
 
@@ -72,7 +73,11 @@ def judge_and_report(
 ) -> Iterator[Issue]:
     """Judge one point; ``quiet`` leaves out the notes on kinks and undecided directions."""
     verdict = judge_point(exam, point, brief=quiet)
-    if verdict is not None and verdict.state == "agrees":
+    if verdict is not None and verdict.state == "agrees" and not verdict.by_noise:
+        return
+    remembered = _remembered(exam) if point is exam.baseline else []
+    yield from remembered
+    if remembered or (verdict is not None and verdict.state == "agrees"):
         return
     reason = _not_finite_around(point)
     if reason:
@@ -88,6 +93,14 @@ def judge_and_report(
         yield from _accuse(exam, point, verdict, setting)
     elif not quiet:
         yield from _undecided(exam, point, verdict)
+
+
+def _remembered(exam: Examination) -> list[Issue]:
+    """Look whether calls leave something behind (CHK221): then their differences mean nothing."""
+    found = list(repeat_forward(exam)) if exam.options.wants("determinism") else []
+    if found:
+        exam.skip(BACKWARD_MISMATCH, "the forward depends on earlier calls")
+    return found
 
 
 def _undecided(exam: Examination, point: Baseline, verdict: Verdict) -> Iterator[Issue]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -158,7 +159,7 @@ def _variations(
             yield Variation(
                 operands=_replaced(exam, changed),
                 setting=f"sizes changed from {plan.words}",
-                calmer=_replaced(exam, _of_equal_norm(exam, leaves, changed)),
+                growth=partial(_at_share, exam, leaves, changed),
             )
 
 
@@ -177,16 +178,20 @@ def _resized(
     return changed
 
 
-def _of_equal_norm(
-    exam: Examination, leaves: Mapping[int, torch.Tensor], grown: Mapping[int, torch.Tensor]
-) -> dict[int, torch.Tensor]:
-    """Return what is differentiated with the norm that it had before it grew."""
-    return {
-        index: leaf * min(1.0, (leaves[index].numel() / leaf.numel()) ** 0.5)
+def _at_share(
+    exam: Examination,
+    leaves: Mapping[int, torch.Tensor],
+    grown: Mapping[int, torch.Tensor],
+    share: float,
+) -> Operands:
+    """Return what is differentiated as large as it is, down to the norm before it grew."""
+    shrunk = {
+        index: leaf * min(1.0, (leaves[index].numel() / leaf.numel()) ** 0.5) ** (1 - share)
         if index in exam.operands.live
         else leaf
         for index, leaf in grown.items()
     }
+    return _replaced(exam, shrunk)
 
 
 def _replaced(exam: Examination, leaves: Mapping[int, torch.Tensor]) -> Operands:

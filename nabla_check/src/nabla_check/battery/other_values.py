@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -11,6 +13,7 @@ from nabla_core.issue import Issue
 
 from ..examination import Examination
 from ..inputs.evaluation import OperatorRaised
+from ..inputs.operands import Operands
 from ..truth.products import size_of
 from .ties import all_tied
 from .variation import Variation, is_composed, try_variation
@@ -74,7 +77,23 @@ def _mixed(exam: Examination) -> Variation:
     values = _special(exam)
     for value in values:
         value.view(-1)[::2] *= -1.7
-    return _variation(exam, values, "negative, zero, tied and large values mixed")
+    variation = _variation(exam, values, "negative, zero, tied and large values mixed")
+    return _growing(exam, variation, values)
+
+
+def _growing(exam: Examination, variation: Variation, values: Sequence[torch.Tensor]) -> Variation:
+    """Let ``values`` grow from the size of the given ones, where elements are mixed."""
+    if not exam.own_derivatives:
+        return variation
+    return replace(variation, growth=partial(_at_share, exam, values))
+
+
+def _at_share(exam: Examination, values: Sequence[torch.Tensor], share: float) -> Operands:
+    pairs = zip(values, exam.operands.originals(), strict=True)
+    return exam.operands.with_values(
+        (x.detach() * (size_of(given) / size_of(x.detach())) ** (1 - share)).requires_grad_()
+        for x, given in pairs
+    )
 
 
 def _negated(exam: Examination) -> Variation:
@@ -91,7 +110,8 @@ def _scaled_up(exam: Examination) -> Variation:
             some[1::2] *= -1
         some.add_(some.sgn()).mul_(_SATURATING)
     setting = f"one in {_ONE_IN} values near {_SATURATING:g}"
-    return _variation(exam, values, setting, coarse=True)
+    variation = _variation(exam, values, setting, coarse=True)
+    return _growing(exam, variation, values)
 
 
 def _spread(exam: Examination, *, whole: bool) -> Variation:

@@ -15,6 +15,7 @@ from ..truth.numerical import passes_at_a_glance, passes_coarsely, point_at
 from ..wording.compare import is_finite
 from .domain import in_domain
 from .numerical import judge_and_report
+from .onset import Growth, sets_in_gradually
 from .reference import ReferenceCall, compare_at, compare_coarsely, reference_at
 
 __all__ = ["Outcome", "Variation", "is_composed", "try_variation", "usable"]
@@ -30,13 +31,14 @@ class Variation:
         operands: with other values or sizes than the given ones.
         setting: what is special about them, in words.
         coarse: far from the given values, so that only gross faults count.
-        calmer: the same with smaller values; a fault must show there too.
+        growth: makes the same with smaller values; where nothing is wrong with the smallest ones,
+            a fault must set in at once.
     """
 
     operands: Operands
     setting: str
     coarse: bool = False
-    calmer: Operands | None = None
+    growth: Growth | None = None
 
 
 def try_variation(exam: Examination, variation: Variation) -> Generator[Issue, None, Outcome]:
@@ -48,13 +50,13 @@ def try_variation(exam: Examination, variation: Variation) -> Generator[Issue, N
     if truth is not None:
         compare = compare_coarsely if variation.coarse else compare_at
         issues = list(compare(exam, point, variation.setting, truth))
-        if not (issues and _is_calm(exam, variation)):
+        if not (issues and _is_calm(exam, variation, point)):
             yield from issues
         return "judged"
     passes = passes_coarsely if variation.coarse else passes_at_a_glance
     if exam.resolution is None or passes(exam, point):
         return "judged"
-    if not _is_calm(exam, variation):
+    if not _is_calm(exam, variation, point):
         yield from judge_and_report(exam, point, setting=variation.setting, quiet=True)
     return "unclear"
 
@@ -83,14 +85,20 @@ def usable(
     return point, truth
 
 
-def _is_calm(exam: Examination, variation: Variation) -> bool:
-    """Whether nothing is wrong with the calmer values."""
-    if variation.calmer is None:
+def _is_calm(exam: Examination, variation: Variation, point: Baseline) -> bool:
+    """Whether a fault only comes with the size of the values, as where a solver stops converging.
+
+    That excuses no NaN and no infinity.
+    """
+    growth = variation.growth
+    if growth is None or not all(g is None or is_finite(g) for g in point.gradients):
         return False
-    found = usable(exam, variation.calmer, variation.setting)
+    found = usable(exam, growth(0.0), variation.setting)
     if found is None:
         return False
-    point, truth = found
-    if truth is not None:
-        return not list(compare_at(exam, point, variation.setting, truth))
-    return passes_at_a_glance(exam, point)
+    calm, truth = found
+    if truth is not None and list(compare_at(exam, calm, variation.setting, truth)):
+        return False
+    if truth is None and not passes_at_a_glance(exam, calm):
+        return False
+    return sets_in_gradually(exam, growth)

@@ -61,7 +61,7 @@ class TrialCall:
 
     outputs: tuple[torch.Tensor, ...] = ()
     gradients: tuple[torch.Tensor | None, ...] = ()
-    error: Exception | None = None
+    error: Exception | SystemExit | None = None
     stage: str = ""
 
     @property
@@ -91,7 +91,7 @@ def call(
     torch.default_generator.manual_seed(case.seed)  # torch.manual_seed() costs 0.2 ms
     try:
         returned = function(*subject.filled(tensors), **subject.kwargs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return TrialCall(error=error, stage="forward")
     outputs = _tensors_in(returned)
     live = [index for index, output in enumerate(outputs) if output.requires_grad]
@@ -106,7 +106,7 @@ def call(
             [used[index] for index in live],
             allow_unused=True,
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return TrialCall(outputs=outputs, error=error, stage="backward")
     return TrialCall(outputs=outputs, gradients=gradients)
 

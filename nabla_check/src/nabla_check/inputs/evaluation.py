@@ -35,7 +35,7 @@ _NO_GRAD_CALL = "incompatible with .grad()"
 class OperatorRaised(Exception):
     """The operator under test raised; ``stage`` says during what, ``error`` is its exception."""
 
-    def __init__(self, stage: str, error: Exception) -> None:
+    def __init__(self, stage: str, error: Exception | SystemExit) -> None:
         self.stage = stage
         self.error = error
         super().__init__(f"{stage}: {self.summary}")
@@ -175,7 +175,7 @@ class Evaluator:
             generator.set_state(seed_state)
         try:
             return self.callee(args, kwargs, state)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would hide all that was found
             raise OperatorRaised(stage, error) from error
 
     def vjp(
@@ -214,7 +214,7 @@ class Evaluator:
             if all(g is None or g.layout is torch.strided for g in pulled):
                 return pulled
             return tuple(map(_dense, pulled))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise OperatorRaised(stage, error) from error
 
     def _pull(

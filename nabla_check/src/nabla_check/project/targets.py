@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,18 +23,22 @@ from ..result import CheckResult
 
 __all__ = ["TargetInputs", "check_target", "load_target", "parse_shape"]
 
+_SIZES = re.compile(r"[0-9]+(,[0-9]+)*,?")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInputs:
-    """Inputs described on the command line.
+    """Inputs described on the command line, and where evidence goes.
 
     Attributes:
         shapes: one per input; none to use ``inputs`` of the target's module.
         dtype: of all of them.
+        artifact_dir: folder for the evidence of a failure.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str = "float64"
+    artifact_dir: str | None = None
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -42,10 +47,10 @@ def parse_shape(text: str) -> tuple[int, ...]:
     Raises:
         UsageError: not a list of sizes.
     """
-    parts = [part for part in text.replace("x", ",").replace(" ", "").split(",") if part]
-    if not all(part.isdigit() for part in parts):
+    plain = text.replace("x", ",").replace(" ", "")
+    if plain and _SIZES.fullmatch(plain) is None:
         raise UsageError(f"--shape {text}: write the sizes of the axes like 4,3")
-    return tuple(int(part) for part in parts)
+    return tuple(int(part) for part in plain.split(",") if part)
 
 
 def load_target(target: str) -> tuple[Callable[..., object], ModuleType]:
@@ -66,6 +71,8 @@ def load_target(target: str) -> tuple[Callable[..., object], ModuleType]:
         found = getattr(found, part)
     if isinstance(found, type) and issubclass(found, torch.autograd.Function):
         found = found.apply
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        raise InputError(f"{target}: {name} is a class; name a module that {name}() has made")
     if not callable(found):
         raise InputError(f"{target}: {name} is {type(found).__name__} and cannot be called")
     return found, module
@@ -93,6 +100,7 @@ def check_target(
         inputs=_inputs(target, module, recipe),
         level=level,
         seed=seed,
+        artifact_dir=recipe.artifact_dir,
     )
 
 

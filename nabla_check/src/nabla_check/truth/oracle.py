@@ -99,6 +99,7 @@ class Verdict:
         numeric: the numerical derivative, NaN when no step was usable.
         bar: error bar of ``numeric``.
         step: relative step size of ``numeric``.
+        by_noise: it agrees for no better reason than that the outputs move by noise alone.
     """
 
     state: State
@@ -106,6 +107,7 @@ class Verdict:
     numeric: float
     bar: float
     step: float
+    by_noise: bool = False
 
 
 _KINK_SHARE = {True: 1e-7, False: 1e-2}
@@ -248,7 +250,8 @@ def _conclude(
     noise = _noise(curve)
     flat = _flatness(curve, noise, resolution.ladder[0])
     if flat is not None and abs(analytic) <= flat:
-        return _verdict("agrees", analytic, replace(best, value=0.0, bar=flat))
+        found = _verdict("agrees", analytic, replace(best, value=0.0, bar=flat))
+        return replace(found, by_noise=True)
     if _has_kink(curve, resolution, sharp, noise):
         return _verdict("kink", analytic, best)
     if _is_refuted(analytic, scale, resolution, sharp):

@@ -49,7 +49,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout is not torch.strided:
         pairs = zip(_parts(a.detach()), _parts(b.detach()), strict=True)
         return all(same_bits(left, right) for left, right in pairs)
-    left, right = _computable(a), _computable(b)
+    left, right = a.detach(), b.detach()
+    if a.dtype is torch.complex32:
+        left, right = _computable(left), _computable(right)
     if torch.equal(left, right):
         return True
     if not (left.is_floating_point() or left.is_complex()):
