@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import InputError
 
-__all__ = ["check_writable", "read_text", "write_private_octets", "write_text"]
+__all__ = ["check_writable", "rank_path", "read_text", "write_private_octets", "write_text"]
 
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -54,6 +54,19 @@ def check_writable(path: Path) -> None:
             raise InputError(f"{path}: is read-only")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def rank_path(path: Path) -> Path:
+    """Return where this process writes what all ranks would write to ``path``.
+
+    That is ``path`` for the first rank and outside of ``torchrun``, for the others
+    ``report.rank1.json``. Pipes and devices are shared.
+    """
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    alone = not (rank.isdecimal() and world.isdecimal()) or int(world) < 2 or not int(rank)
+    if alone or (path.exists() and not path.is_file()):
+        return path
+    return path.with_name(f"{path.stem}.rank{int(rank)}{path.suffix}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ import click
 
 from ..baseline import Baseline
 from ..errors import UsageError
-from ..files import check_writable, write_text
+from ..files import check_writable, rank_path, write_text
 from ..session import Session, SessionOptions
 from ..severity import Severity
 from .state import ShellState
@@ -190,7 +190,10 @@ def _request(state: ShellState, raw: Mapping[str, object]) -> ReportRequest:
     config = state.config(settings, _Named.of(raw).values)
     config.selection(state.host.registry)  # an unknown rule is told before any work is done
     return ReportRequest(
-        state=state, deliveries=deliveries, config=config, write_baseline=write_baseline
+        state=state,
+        deliveries=deliveries,
+        config=config,
+        write_baseline=None if write_baseline is None else rank_path(write_baseline),
     )
 
 
@@ -203,7 +206,9 @@ def _deliveries(
     for text in formats:
         name, _, path = text.partition("=")
         found.append(
-            Delivery(format=known_format(state.host, name), path=Path(path) if path else None)
+            Delivery(
+                format=known_format(state.host, name), path=rank_path(Path(path)) if path else None
+            )
         )
     if output is not None:
         loose = [delivery for delivery in found if delivery.path is None]
@@ -211,5 +216,5 @@ def _deliveries(
             raise UsageError("--output takes one format; use --format FMT=PATH for several")
         name = loose[0].format if loose else format_for(state.host, output)
         found = [delivery for delivery in found if delivery.path is not None]
-        found.append(Delivery(format=name, path=output))
+        found.append(Delivery(format=name, path=rank_path(output)))
     return tuple(found)
