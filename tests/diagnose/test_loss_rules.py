@@ -150,7 +150,7 @@ def test_a_step_of_a_curriculum_is_none(judge, healthy):
 
 
 def test_a_smaller_shift_than_the_noise_is_none(judge, healthy):
-    rows = shifted(healthy(400, noise=0.4, start=1.0), 0.6)
+    rows = shifted(healthy(400, noise=0.4, start=1.0), 0.3)
 
     assert judge(rows).rules == []
 

@@ -119,7 +119,8 @@ def there_and_back(share, noise=0.05, rows=500):
         (0.95, 0.05, ["RUN105"]),
         (0.95, 0.2, ["RUN105"]),
         (0.65, 0.05, []),  # a curriculum, or a rate that came back
-        (0.95, 1.0, []),  # noise that hides the progress
+        (0.95, 1.0, ["RUN105"]),  # medians of fifty rows have a fifth of it
+        (0.95, 4.0, []),  # noise that hides the progress
     ],
 )
 def test_progress_that_is_lost_for_good_is_divergence(judge, share, noise, expected):

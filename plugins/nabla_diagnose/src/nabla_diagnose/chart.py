@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from nabla_core.records import StepRecord
 
+from .doubts import Doubts
 from .options import DiagnoseOptions
 from .robust import median, roughness, spread
 from .stretch import Stretch
@@ -112,6 +113,7 @@ class Chart:
     """
 
     first_spread: float | None = None  # of the last layer's outputs, when first measured
+    most_changed: tuple[str, float] | None = None  # layer that stands out in the latest measurement
 
     def __init__(self, options: DiagnoseOptions) -> None:
         self.options = options
@@ -133,14 +135,12 @@ class Chart:
         self.updates: deque[float] = deque(maxlen=_KEPT_UPDATES)
         self.blocks: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
         self.level: Level | None = None
-        self.best, self._distance = math.inf, 0.0
-        self.best_at = Moment(0, 0)
+        self.best, self.best_at, self._distance = math.inf, Moment(0, 0), 0.0
         # whether the last two blocks are both above the one before
         self.rises, self._latest = False, (math.inf, math.inf)
         self._unpaid: list[tuple[Sequence[float], Sequence[int], int]] = []
-        self.shrinking = False
-        self.rewound_at = -_KEPT_ROWS
-        self._gap = 1
+        self.shrinking, self.doubts = False, Doubts()
+        self.rewound_at, self._gap = -_KEPT_ROWS, 1
         self._calm: deque[list[float]] = deque(maxlen=CALM_ROWS // BLOCK_ROWS)
         self._ordered: deque[list[float]] = deque(maxlen=CALM_ROWS // BLOCK_ROWS)
         self._block_losses: list[float] = []

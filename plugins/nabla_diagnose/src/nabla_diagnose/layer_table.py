@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from nabla_core.records import StepRecord
@@ -11,6 +12,8 @@ from .chart import Moment
 __all__ = ["LayerTable"]
 
 Column = Mapping[str, float]
+_STANDS_OUT = 3.0
+_SHARE = 0.5
 
 
 class LayerTable:
@@ -53,6 +56,21 @@ class LayerTable:
             for layer, gradient in self.column("grad_norm").items()
             if norms.get(layer, 0.0) > 0.0
         }
+
+    def most_changed(self) -> tuple[str, float] | None:
+        """Return the layer that the step changed most and by how much, where one stands out.
+
+        Its change, against its weights, is three times that of any other one, and its square more
+        than half of the whole step's: a small layer may change much and matter little.
+        """
+        changes = self.column("update_ratio")
+        norms = {**self.first_norms, **self.column("weight_norm")}
+        finite = {layer: change for layer, change in changes.items() if 0.0 < change < math.inf}
+        first, second, *_ = (*sorted(finite, key=finite.__getitem__, reverse=True), "", "")
+        if not second or finite[first] < _STANDS_OUT * finite[second]:
+            return None
+        parts = {layer: (finite[layer] * norms.get(layer, 0.0)) ** 2 for layer in finite}
+        return (first, finite[first]) if parts[first] > _SHARE * sum(parts.values()) else None
 
     def outputs(self, name: str) -> dict[str, float]:
         """Return a column for the layers that have no weights: activations and dropout."""

@@ -126,6 +126,9 @@ class RowJudge:
         self._catch_up()
         self._rouse()
         closed = chart.take(record)
+        if record.layers:
+            self._table.take(record, chart.now)
+            chart.most_changed = self._table.most_changed()
         issues = self._looked_at()
         if chart.broken is not None:
             return self._note(issues) if issues else issues
@@ -136,7 +139,6 @@ class RowJudge:
             for check in self._by_validation:
                 issues += check.validation(chart, value)
         if record.layers:
-            self._table.take(record, chart.now)
             self._course.take_layers(record.step, self._table)
             for layer_check in self._by_layer:
                 issues += layer_check.layers(chart, self._table)

@@ -18,6 +18,9 @@ from .streaks import Streaks
 __all__ = ["DepthCheck"]
 
 _RATIO = 1e4
+_STEADY_RATIO = 1.5e3
+_STEADY_LAYERS = 7
+"""Of so many layers or more each has a smaller gradient than the next: good runs stay below 150."""
 _LAYERS = 4
 _IN_A_ROW = 3
 _SURE_RATIO = 1e6
@@ -51,19 +54,24 @@ class DepthCheck(LayerCheck):
         slopes = [b > a for (_, a), (_, b) in zip(found, found[1:], strict=False)]
         falling = sum(slopes) >= _ALIKE * len(slopes)
         rising = len(slopes) - sum(slopes) >= _ALIKE * len(slopes)
+        steady = all(slopes) and len(found) >= _STEADY_LAYERS
+        limit = _STEADY_RATIO if steady else _RATIO
         (first, low), (last, high) = found[0], found[-1]
         for rule, holds, where, ratio in (
-            (VANISHING_GRADIENTS, falling and high > _RATIO * low, first, high / low),
+            (VANISHING_GRADIENTS, falling and high > limit * low, first, high / low),
             (EXPLODING_GRADIENTS, rising and low > _RATIO * high, first, low / high),
         ):
             length = self._streaks.count(rule.id, holds, table.at)
             enough = _SURE_IN_A_ROW if ratio > _SURE_RATIO else _IN_A_ROW
             if length >= enough and rule.id not in self._told:
                 self._told.add(rule.id)
-                yield self._report(chart, rule, where, ratio, (last, length))
+                shown = limit if rule is VANISHING_GRADIENTS else _RATIO
+                yield self._report(
+                    chart, rule, where, Quantity(value=ratio, limit=shown), (last, length)
+                )
 
     def _report(
-        self, chart: Chart, rule: Rule, where: str, ratio: float, seen: tuple[str, int]
+        self, chart: Chart, rule: Rule, where: str, ratio: Quantity, seen: tuple[str, int]
     ) -> Issue:
         last, length = seen
         since = self._streaks.since(rule.id)
@@ -72,12 +80,12 @@ class DepthCheck(LayerCheck):
             rule,
             chart,
             Finding(
-                message=f"The gradient of {where}, measured against its weights, is {ratio:.3g} "
-                f"times {side} that of {last} (limit {_RATIO:g}), {length} measurements in a "
-                f"row from step {since.step} on.",
+                message=f"The gradient of {where}, measured against its weights, is "
+                f"{ratio.value:.3g} times {side} that of {last} (limit {ratio.limit:g}), {length} "
+                f"measurements in a row from step {since.step} on.",
                 onset=since,
                 where=where,
-                evidence={"ratio": Quantity(value=ratio, limit=_RATIO), "compared_with": last},
+                evidence={"ratio": ratio, "compared_with": last},
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from operator import itemgetter
 
 from nabla_core.issue import Issue, Quantity
 
@@ -40,6 +41,7 @@ class EarlyStepsCheck(Check):
         self._since = Moment(0, 0)
         self._largest = 0.0
         self._highest = -math.inf
+        self._layer: tuple[str, float] = ("", 0.0)
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -50,6 +52,8 @@ class EarlyStepsCheck(Check):
             self._large += 2 if update > _REPLACED else 1
             if math.isfinite(update):
                 self._largest = max(self._largest, update)
+            if chart.most_changed is not None:
+                self._layer = max(self._layer, chart.most_changed, key=itemgetter(1))
         if loss is not None and chart.broken is None:
             self._highest = max(self._highest, loss)
         if self._large and not self.done and self._got_worse(chart):
@@ -114,14 +118,17 @@ class EarlyStepsCheck(Check):
         chart.found.add(UPDATE_TOO_LARGE.id)  # for the checks that are asked next
         if is_summed(chart):
             yield self._summed(chart)
+        layer, change = self._layer
+        most = f"; {layer} changed most, by {change:.3g}" if change > limit else ""
         yield verdict(
             UPDATE_TOO_LARGE,
             chart,
             Finding(
                 message=f"Steps changed the parameters by up to {self._largest:.3g} times their "
                 f"size (limit {limit}) from step {self._since.step} on, and the loss went from "
-                f"{chart.first[0]:.4g} up to {self._highest:.4g}.",
+                f"{chart.first[0]:.4g} up to {self._highest:.4g}{most}.",
                 onset=self._since,
+                where=layer if change > limit else None,
                 evidence={
                     "update_ratio": Quantity(value=self._largest, limit=limit),
                     "first_loss": chart.first[0],

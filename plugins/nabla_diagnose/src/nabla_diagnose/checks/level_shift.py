@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from nabla_core.issue import Issue, Quantity
+from nabla_core.severity import Severity
 
 from ..calm import Calm
 from ..chart import BLOCK_ROWS, CALM_ROWS, Chart, Level, Moment
+from ..doubts import is_harder_task
 from ..robust import comes_back, is_averaged, median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from ..rules.step_size import LR_JUMP
@@ -152,7 +155,8 @@ class LevelShiftCheck(Check):
         since = chart.blocks[-2].start
         if self._is_blamed(chart):
             return self._rate_jump(chart, since, level)
-        return (self._shift(chart, since, _Shift(level, min(after), noise)),)
+        shift = self._shift(chart, since, _Shift(level, min(after), noise))
+        return chart.doubts.consider(shift, since.row, chart.now.row)
 
     def _matters(self, chart: Chart, before: float, after: float, noise: float) -> bool:
         """Whether a shift undoes half of the progress, in a run whose loss should fall."""
@@ -187,7 +191,11 @@ class LevelShiftCheck(Check):
             yield from self._rate_jump(chart, since, calm.median)
         elif self._rows >= _patience(chart, self._rows, _undone(chart, calm.median, level)):
             self._since, self._told = None, True
-            yield self._shift(chart, since, _Shift(calm.median, level, noise))
+            shift = self._shift(chart, since, _Shift(calm.median, level, noise))
+            if _is_harder(chart, level, self._rows):
+                yield replace(shift, severity=Severity.INFO)
+            else:
+                yield from chart.doubts.consider(shift, since.row, chart.now.row)
 
     def _is_blamed(self, chart: Chart) -> bool:
         """Whether the rate has jumped not long ago."""
@@ -245,6 +253,11 @@ class LevelShiftCheck(Check):
                 },
             ),
         )
+
+
+def _is_harder(chart: Chart, level: float, rows: int) -> bool:
+    """Whether a smaller gradient says that the task got harder, and nothing broke."""
+    return is_harder_task((chart.start_level, level), tuple(chart.gradients), rows)
 
 
 def _patience(chart: Chart, since: int, undone: float) -> int:

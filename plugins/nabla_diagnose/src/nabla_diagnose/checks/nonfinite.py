@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from nabla_core.issue import Issue
+from nabla_core.issue import Issue, Quantity
 from nabla_core.severity import Severity
 
 from ..calm import Calm
@@ -33,6 +33,7 @@ class NonFiniteCheck(Check):
         self._bad_rows = 0
         self._bad_since = Moment(0, 0)
         self._bad_value = 0.0
+        self._bad_update: float | None = None
         self._told: set[str] = set()
         self._others: set[str] = set()
         self._bad_others: dict[str, tuple[int, Moment]] = {}
@@ -45,8 +46,8 @@ class NonFiniteCheck(Check):
         finite = math.isfinite(loss)
         if finite and (norm is None or math.isfinite(norm)):
             self._last = loss
-            self._bad_rows = 0
-            return ()
+            rows, self._bad_rows = self._bad_rows, 0
+            return self._stepped(chart) if rows == 1 else ()
         return self._judge(chart, loss, norm, finite)
 
     def record(self, chart: Chart) -> Iterable[Issue]:
@@ -85,12 +86,12 @@ class NonFiniteCheck(Check):
         )
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:
-        """See :class:`Check`; calm rows are finite."""
-        return True
+        """See :class:`Check`; calm rows are finite, and the first one after a gradient counts."""
+        return not self._bad_rows
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
-        self._last, self._bad_rows = stretch.columns["loss"][-1], 0
+        self._last = stretch.columns["loss"][-1]
 
     def _judge(
         self, chart: Chart, loss: float, norm: float | None, finite: bool
@@ -98,6 +99,7 @@ class NonFiniteCheck(Check):
         if finite and norm is not None:
             if not self._bad_rows:
                 self._bad_since, self._bad_value = chart.now, norm
+                self._bad_update = chart.update
             self._bad_rows += 1
             if self._bad_rows == _SEARCHING_ROWS:
                 yield from self._gradient(chart)
@@ -107,6 +109,33 @@ class NonFiniteCheck(Check):
             if "loss" not in self._told:
                 self._told.add("loss")
                 yield self._loss(chart, loss)
+
+    def _stepped(self, chart: Chart) -> Iterable[Issue]:
+        """A single such gradient is skipped by a loss scaler; here a step was made with it.
+
+        In rows that stand for several steps, the update may be that of another one.
+        """
+        update = self._bad_update
+        alone = chart.stride == 1 and chart.now.step - self._bad_since.step == 1
+        if "gradient" in self._told or update is None or not alone or not 0.0 < update < math.inf:
+            return
+        self._told.add("gradient")
+        yield verdict(
+            NON_FINITE_GRADIENT_LOGGED,
+            chart,
+            Finding(
+                message=f"The gradient norm is {self._bad_value} at step {self._bad_since.step}, "
+                f"and the step was made all the same: it changed the parameters by {update:.3g} of "
+                "their size (limit 0).",
+                onset=self._bad_since,
+                severity=Severity.MEDIUM,
+                confidence=0.9,
+                evidence={
+                    "update_ratio": Quantity(value=update, limit=0.0),
+                    "grad_norm": self._bad_value,
+                },
+            ),
+        )
 
     def _gradient(self, chart: Chart) -> Iterable[Issue]:
         if "gradient" in self._told:

@@ -22,6 +22,9 @@ _BELOW = 0.01
 """What a model gains that has learnt how frequent the classes are, and nothing else."""
 _MOVED = 0.15
 _TREND = 2.0
+_FAR = 1.0
+_HIGH = 1.5
+"""Times guessing: a first loss, or a level, above it is one of other units."""
 _WHOLE_ROWS = 40
 _SAMPLES = 1_000
 """Seen in all, where the size of a batch is declared; rows of two samples teach very little."""
@@ -56,6 +59,10 @@ class PlateauCheck(Check):
     def _at_chance(self, chart: Chart, chance: float) -> Iterable[Issue]:
         levels = chart.block_losses(_BLOCKS)
         moved = chart.distance if "update_ratio" in chart.seen else None
+        if moved is not None and moved > _FAR and _is_never_below(chart, levels, chance):
+            self._told = True
+            yield self._never_below(chart, levels, (chance, moved))
+            return
         if not _rests(levels, chance) or (moved is not None and moved < _MOVED):
             return
         if min(chart.block_losses()) < (1.0 - _NEAR) * chance - 2.0 * roughness(levels):
@@ -83,6 +90,16 @@ class PlateauCheck(Check):
                     evidence={"moved": Quantity(value=moved, limit=_MOVED)},
                 ),
             )
+
+    def _never_below(self, chart: Chart, levels: list[float], known: tuple[float, float]) -> Issue:
+        chance, moved = known
+        return self._plateau(
+            chart,
+            f"Not one of the last {_BLOCKS} blocks of ten rows has a loss below that of guessing, "
+            f"{chance:.4g} (limit), their median is {median(levels):.4g}, and the steps moved the "
+            f"parameters by {moved:.3g} times their size (limit {_FAR:g}).",
+            {"least": Quantity(value=min(levels), limit=chance), "moved": moved},
+        )
 
     def finish(self, chart: Chart) -> Iterable[Issue]:
         """Say of a whole run without trend that it has none; the log cannot say why."""
@@ -123,6 +140,18 @@ class PlateauCheck(Check):
                 evidence=dict(evidence),
             ),
         )
+
+
+def _is_never_below(chart: Chart, levels: list[float], chance: float) -> bool:
+    """Whether a run that started near guessing only ever got worse answers than that."""
+    level, high = median(levels), _HIGH * chance
+    return (
+        min(chart.block_losses()) > chance
+        and level >= chart.start_level
+        and max(level, chart.start_level) < high
+        and mann_kendall(levels) > -_TREND
+        and not chart.found & {"RUN105", "RUN109", "RUN201", "RUN206", "RUN207", "RUN409"}
+    )
 
 
 def _rests(levels: list[float], chance: float) -> bool:

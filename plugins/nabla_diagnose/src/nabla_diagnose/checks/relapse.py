@@ -10,6 +10,7 @@ from ..chart import BLOCK_ROWS, Chart
 from ..robust import is_averaged, median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from .check import Check, Finding, verdict
+from .setback import find_setback
 
 __all__ = ["RelapseCheck"]
 
@@ -40,11 +41,16 @@ class RelapseCheck(Check):
 
     def block(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
-        if not chart.rises or chart.block_count < _LEAST_BLOCKS:
+        blocks = chart.blocks
+        if chart.block_count < _LEAST_BLOCKS or blocks[-1].loss <= blocks[-5].loss:
+            return ()  # what most blocks come to
+        if not chart.judged or LOSS_LEVEL_SHIFT.id in chart.found:
             return ()
-        if LOSS_LEVEL_SHIFT.id in chart.found:
-            return ()
-        if not chart.judged:
+        if min(blocks[-2].loss, blocks[-3].loss) > blocks[-6].loss:
+            found = tuple(find_setback(chart))
+            if found:
+                return found
+        if not chart.rises:
             return ()
         first, second = chart.blocks[-2].loss, chart.blocks[-1].loss
         if min(first, second) <= max(chart.blocks[-3].loss, chart.blocks[-4].loss):
@@ -65,7 +71,7 @@ class RelapseCheck(Check):
         if after[0] <= limits[0] or after[1] <= limits[1] or _is_meant(chart, after[0] - level):
             return
         since = chart.blocks[-2].start
-        yield verdict(
+        issue = verdict(
             LOSS_LEVEL_SHIFT,
             chart,
             Finding(
@@ -82,6 +88,7 @@ class RelapseCheck(Check):
                 },
             ),
         )
+        yield from chart.doubts.consider(issue, since.row, chart.now.row)
 
 
 def _is_meant(chart: Chart, rise: float) -> bool:

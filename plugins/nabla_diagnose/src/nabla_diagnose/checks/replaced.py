@@ -38,6 +38,7 @@ class ReplacedCheck(LayerCheck):
     def __init__(self) -> None:
         self._first = 0.0
         self._at = Moment(0, 0)
+        self._layer: str | None = None
 
     def layers(self, chart: Chart, table: LayerTable) -> Iterable[Issue]:
         """Learn at the first measurement how much of each layer the first step changed."""
@@ -51,6 +52,7 @@ class ReplacedCheck(LayerCheck):
         ]
         if len(changes) > 1 and chart.now.row < 2:
             self._first, self._at = median(changes), chart.now
+            self._layer = None if chart.most_changed is None else chart.most_changed[0]
         return ()
 
     def idle_until(self, chart: Chart) -> float:
@@ -82,6 +84,7 @@ class ReplacedCheck(LayerCheck):
                 f"(median, limit {_REPLACED}), and after {chart.rows} rows the loss stands at "
                 f"{level:.4g}; it started at {chart.start_level:.4g}.",
                 onset=self._at,
+                where=self._layer,
                 evidence={
                     "update_ratio": Quantity(value=self._first, limit=_REPLACED),
                     "loss": level,

@@ -10,6 +10,7 @@ from nabla_core.issue import Issue, Quantity
 
 from ..calm import Calm
 from ..chart import BLOCK_ROWS, Chart, Moment
+from ..doubts import is_harder_task
 from ..robust import comes_back, mann_kendall, median
 from ..rules.level import DIVERGENCE, WRONG_LOSS_SIGN
 from ..stretch import Stretch
@@ -31,6 +32,9 @@ _YOUNG_ROWS = 60
 _ABOVE_GUESSING = 2.0
 _OWN_NOISE = 1.5
 """Noises of a row by which the medians of three differ anyway, somewhere in a run."""
+_RUNAWAY = 10.0
+_RUNAWAY_ROWS = 3
+"""Rows on the way to a loss that is not finite, the last one so many times above the limit."""
 _ONE_JUMP = 0.6
 """Share of a rise that one jump may have; a climb speeds up, but from row to row."""
 
@@ -53,7 +57,7 @@ class RisingCheck(Check):
         if loss is None or chart.rows < BLOCK_ROWS or not chart.judged:
             return ()
         if chart.broken is not None:
-            return self._climbed(chart) if self._above else ()
+            return self._broke(chart) if self._above else ()
         if self._above == 0 and chart.update is not None:
             self._largest = max(self._largest, chart.update)
         limit = _limit(chart)
@@ -118,6 +122,24 @@ class RisingCheck(Check):
         ):
             yield self._wrong_sign(chart, rise, Moment(0, chart.blocks[0].start.step))
 
+    def _broke(self, chart: Chart) -> Iterable[Issue]:
+        """A loss that was no longer finite soon after it had left its start."""
+        yield from self._climbed(chart)
+        above, self._above = self._above, 0
+        if "divergence" in self._told or above < _RUNAWAY_ROWS or self._since is None:
+            return
+        level, limit = chart.recent(1)[0], _limit(chart)
+        if level <= _RUNAWAY * limit:
+            return
+        self._told.add("divergence")
+        yield self._divergence(
+            chart,
+            (level, limit),
+            f"The loss rose for {above} rows, from step {self._since.step} on, to {level:.4g}, and "
+            f"was not finite after that; it started at {chart.start_level:.4g} (limit "
+            f"{limit:.4g}).",
+        )
+
     def _climbed(self, chart: Chart) -> Iterable[Issue]:
         """A loss that doubled under small steps, without any progress before, was climbed."""
         improved = chart.start_level - chart.best if chart.block_count else 0.0
@@ -171,14 +193,23 @@ class RisingCheck(Check):
         if waits and chart.rows < _YOUNG_ROWS and level < _ABOVE_GUESSING * chance:
             return  # no worse than guessing: the first batches may have been of one kind
         self._told.add("divergence")
-        yield verdict(
+        if is_harder_task((chart.start_level, level), tuple(chart.gradients), self._above):
+            return  # RUN104 says so
+        yield self._divergence(
+            chart,
+            (level, limit),
+            f"The loss stands at {level:.4g} for {self._above} rows, from step "
+            f"{self._since.step} on; it started at {chart.start_level:.4g} (limit {limit:.4g}).",
+        )
+
+    def _divergence(self, chart: Chart, loss: tuple[float, float], message: str) -> Issue:
+        level, limit = loss
+        return verdict(
             DIVERGENCE,
             chart,
             Finding(
-                message=f"The loss stands at {level:.4g} for {self._above} rows, from step "
-                f"{self._since.step} on; it started at {chart.start_level:.4g} (limit "
-                f"{limit:.4g}).",
-                onset=self._since,
+                message=message,
+                onset=self._since or chart.now,
                 evidence={
                     "loss": Quantity(value=level, limit=limit),
                     "start": chart.start_level,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from .blow_up import BlowUpCheck
 from .check import Check
 from .depth import DepthCheck
+from .doubted import DoubtedCheck
 from .early_steps import EarlyStepsCheck
 from .evidence import EvidenceCheck
 from .families import FamiliesCheck
+from .few_batches import FewBatchesCheck
 from .first_loss import FirstLossCheck
 from .floor import FloorCheck
 from .growth import GrowthCheck
@@ -37,6 +39,7 @@ _KINDS: tuple[type[Check], ...] = (
     ReplacedCheck,
     LevelShiftCheck,
     RelapseCheck,
+    DoubtedCheck,
     RisingCheck,
     BlowUpCheck,
     LostProgressCheck,
@@ -49,6 +52,7 @@ _KINDS: tuple[type[Check], ...] = (
     EvidenceCheck,
     GrowthCheck,
     WavesCheck,
+    FewBatchesCheck,
     FloorCheck,
     SymmetryCheck,
     WeightsCheck,

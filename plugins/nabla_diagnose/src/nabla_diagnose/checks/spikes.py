@@ -24,6 +24,8 @@ _LONELY_NOISES = 20.0
 _GRADIENT_NOISES = 9.0
 _GRADIENT_RATIO = 8.0
 _WAIT_ROWS = 8
+_SUDDEN = 50.0
+"""Times the median of the gradient: a run that falls apart by itself gets there by and by."""
 _WILD = 10.0
 """Times the loss of the untrained model: no sample that the data hold is that hard."""
 _GONE = 0.05
@@ -40,6 +42,7 @@ class _Spike:
     gradient_ratio: float
     level: float
     noise: float
+    start: float
 
 
 class SpikeCheck(Check):
@@ -56,8 +59,10 @@ class SpikeCheck(Check):
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
         loss = chart.loss
-        if loss is None or chart.broken is not None:
+        if loss is None:
             return ()
+        if chart.broken is not None:
+            return self._broke(chart)
         if self._pending is not None:
             if chart.now.row - self._pending.at.row >= _WAIT_ROWS:
                 return self._settle(chart, self._pending)
@@ -90,6 +95,26 @@ class SpikeCheck(Check):
             gradient_ratio=_gradient_ratio(chart),
             level=level.median,
             noise=noise,
+            start=chart.start_level,
+        )
+
+    def _broke(self, chart: Chart) -> Iterable[Issue]:
+        """A single row after which the run fell apart: nothing came back, but it came at once."""
+        spike, self._pending = self._pending, None
+        if spike is None or self._shared or not spike.gradient_ratio or not _is_wild(chart, spike):
+            return
+        if chart.now.row - spike.at.row > _WAIT_ROWS or spike.gradient_ratio < _SUDDEN:
+            return
+        self._shared += 1
+        yield verdict(
+            GRADIENT_SPIKE,
+            chart,
+            Finding(
+                message=f"{_described(spike)}; the loss was not finite "
+                f"{chart.now.row - spike.at.row} rows later.",
+                onset=spike.at,
+                evidence=_evidence(spike),
+            ),
         )
 
     def _settle(self, chart: Chart, spike: _Spike) -> Iterable[Issue]:
@@ -114,29 +139,20 @@ class SpikeCheck(Check):
                 yield self._lonely_spike(chart, spike)
 
     def _shared_spike(self, chart: Chart, spike: _Spike) -> Iterable[Issue]:
-        evidence: dict[str, Evidence] = {
-            "deviations": Quantity(value=spike.deviations, limit=_LOSS_NOISES),
-            "gradient_ratio": Quantity(value=spike.gradient_ratio, limit=_GRADIENT_RATIO),
-            "level": spike.level,
-            "loss": spike.loss,
-        }
-        text = (
-            f"at step {spike.at.step} the loss was {spike.loss:.4g}, {spike.deviations:.3g} "
-            f"deviations above its level of {spike.level:.4g} (limit {_LOSS_NOISES:g}), and the "
-            f"gradient norm {spike.gradient_ratio:.3g} times its median"
-        )
+        evidence, text = _evidence(spike), _described(spike)
         if self._shared == 1:
             yield verdict(
                 GRADIENT_SPIKE,
                 chart,
-                Finding(message=f"{text[0].upper()}{text[1:]}.", onset=spike.at, evidence=evidence),
+                Finding(message=f"{text}.", onset=spike.at, evidence=evidence),
             )
         elif self._shared == 2:
             yield verdict(
                 OUTLIER_BATCH,
                 chart,
                 Finding(
-                    message=f"For the second time a single batch stands out: {text}.",
+                    message="For the second time a single batch stands out: "
+                    f"{text[0].lower()}{text[1:]}.",
                     onset=spike.at,
                     confidence=0.8,
                     evidence=evidence,
@@ -157,6 +173,24 @@ class SpikeCheck(Check):
                 evidence={"deviations": Quantity(value=spike.deviations, limit=_LONELY_NOISES)},
             ),
         )
+
+
+def _described(spike: _Spike) -> str:
+    return (
+        f"At step {spike.at.step} the loss was {spike.loss:.4g}, {spike.deviations:.3g} "
+        f"deviations above its level of {spike.level:.4g} (limit {_LOSS_NOISES:g}), and the "
+        f"gradient norm {spike.gradient_ratio:.3g} times its median"
+    )
+
+
+def _evidence(spike: _Spike) -> dict[str, Evidence]:
+    return {
+        "deviations": Quantity(value=spike.deviations, limit=_LOSS_NOISES),
+        "gradient_ratio": Quantity(value=spike.gradient_ratio, limit=_GRADIENT_RATIO),
+        "level": spike.level,
+        "loss": spike.loss,
+        "start": spike.start,
+    }
 
 
 def _is_wild(chart: Chart, spike: _Spike) -> bool:

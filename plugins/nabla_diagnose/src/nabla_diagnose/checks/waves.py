@@ -32,6 +32,12 @@ _CHANGES_REPEAT = 0.6
 alone: 0.9 against 0.3 were seen."""
 _SINE = 0.75
 """A swing that goes as far down as up is that of an optimizer which rings."""
+_EXTREME = 4.0
+"""Spreads of the changes at which they are cut off."""
+_SAME = 0.85
+_SMOOTH = 0.95
+"""Where the changes come back so exactly, and neighbours differ by more than a swing of that length
+lets them, it is the batches that come back: easy ones and hard ones in halves look like a swing."""
 _ALIKE = 0.2
 _HALF_ALIKE = 0.05
 """Of half as many rows, where that number is less certain."""
@@ -79,9 +85,10 @@ class WavesCheck(Check):
         again = max(found[lag] for lag in (2 * period - 1, 2 * period, 2 * period + 1))
         if min(found[period], again / _AGAIN) < _REPEATS or valley > _VALLEY:
             return  # a wandering loss comes back once, not twice at the same distance
-        changes = [after - before for before, after in pairwise(residuals)]
+        changes = _clipped([after - before for before, after in pairwise(residuals)])
         alike = autocorrelation(changes, range(period, period + 1))[period]
-        if alike < _CHANGES_REPEAT or valley < -_SINE * found[period]:
+        rings = valley < -_SINE * found[period] and (alike < _SAME or found[1] > _SMOOTH)
+        if alike < _CHANGES_REPEAT or rings:
             return
         self._told.add("period")
         yield verdict(
@@ -138,6 +145,12 @@ def _is_worth_a_look(chart: Chart, losses: list[float], periods: range) -> bool:
         return False
     levels = chart.block_losses(len(losses) // BLOCK_ROWS)
     return may_repeat(losses, levels, periods, _REPEATS, _VALLEY)
+
+
+def _clipped(changes: list[float]) -> list[float]:
+    """Return changes without their extremes: a few equal jumps say nothing of the rows between."""
+    limit = _EXTREME * spread(changes, 0.0)
+    return [min(max(change, -limit), limit) for change in changes]
 
 
 def _has_runs(losses: list[float]) -> bool:

@@ -40,7 +40,8 @@ VANISHING_GRADIENTS = Rule(
     rationale="The layers near the input do not learn.",
     fix="Use residual connections, normalisation, or an activation that does not saturate.",
     limits="Needs four layers with weights, and a ratio below 1e-4 between the first and the last"
-    " in three measurements in a row, or below 1e-6 in two. A converged run loses its gradient in "
+    " in three measurements in a row, or below 1e-6 in two; of seven layers or more that all have "
+    "a smaller gradient than the next, below 1 / 1500. A converged run loses its gradient in "
     "all layers together and is not reported, nor one whose weights have doubled: then the steps "
     "did it.",
     severity=Severity.HIGH,

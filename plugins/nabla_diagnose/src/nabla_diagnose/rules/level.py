@@ -46,7 +46,8 @@ NON_FINITE_GRADIENT_LOGGED = Rule(
     "parameter.",
     fix="Look for a square root, a power, a norm or a division at zero; nabla run names it.",
     limits="Reported when the loss follows, or after 25 rows in a row, because a loss scaler "
-    "searches its scale with fewer.",
+    "searches its scale with fewer. A single one is reported where the update of the same row is "
+    "logged and is not zero, and every step has its row.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS002",),
@@ -84,11 +85,15 @@ LOSS_LEVEL_SHIFT = Rule(
     rationale="Something changed at that step: the data, the state of a resumed run, or the "
     "learning rate.",
     fix="Compare data, checkpoint and settings just before and after that step.",
-    limits="A new phase of a curriculum looks the same; it is only reported when the new level is "
-    "near the level at which the run started. It must last twenty rows, ten where nothing of "
-    "the progress is left, or forty in a log of averages, of which bad batches lift many; and be "
-    "worth 5 % of the loss of guessing where that is known. What is learnt again at once is seen "
-    "where twenty rows stand out from all 240 before. Losses declared custom are not judged.",
+    limits="A new phase of a curriculum, or a larger batch under a contrastive loss, looks the "
+    "same, and a run that logs no validation loss is judged all the same; where there were "
+    "evaluations in the last 45 rows, the next two are waited for, and it is information if both "
+    "are lower, as it is where the loss rises above its start and the gradient falls. The new "
+    "level must be near the level at which the run started. It must last twenty rows, ten where "
+    "nothing of the progress is left, or forty in a log of averages, of which bad batches lift "
+    "many; and be worth 5 % of the loss of guessing where that is known. What is learnt again at "
+    "once is seen where twenty rows stand out from all 240 before, and in a noisy run what forty "
+    "rows lost. Losses declared custom are not judged.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loss",),
@@ -107,12 +112,13 @@ DIVERGENCE = Rule(
     rationale="The run is worse than an untrained model and will not recover by itself.",
     fix="Lower the learning rate, add a warm-up or clip the gradient.",
     limits="Reported after eight rows, or thirty of an averaged loss that comes back, and of one "
-    "below twice the loss of guessing in the first sixty rows, whose batches may be of one kind. A"
-    " loss that blew up in its first ten rows and came back only to guessing is reported after "
+    "below twice the loss of guessing in the first sixty rows, whose batches may be of one kind. A "
+    "loss that blew up in its first ten rows and came back only to guessing is reported after "
     "sixty rows, and one that came down and slowly back to its start after a hundred rows there: "
-    "its progress must have been above 4.5 times the noise of blocks of ten, and three quarters of "
-    "it lost. Losses declared custom, and losses of adversaries and policies, may rise and are not "
-    "judged.",
+    "its progress must have been above 4.5 times the noise of blocks of ten, or the medians of "
+    "fifty rows 2.4 times, and three quarters of it lost; not where the evaluations since then are "
+    "lower. A loss that is not finite soon after it left its start needs three rows. Losses "
+    "declared custom, and losses of adversaries and policies, may rise and are not judged.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS006",),

@@ -61,8 +61,9 @@ UNSHUFFLED = Rule(
     rationale="The batches come in the same sorted order in every pass over the data.",
     fix="Shuffle: DataLoader(..., shuffle=True).",
     limits="Needs several periods of 10 to 100 rows, with neighbouring rows alike and a pattern "
-    "that comes back in its details: a small set in a fixed but random order is not reported, nor "
-    "a loss that swings like a sine, as that of an optimizer which rings does.",
+    "that comes back in its details, or a set of two to four batches whose losses each fall "
+    "smoothly (within the first 120 rows): a small set in a fixed but random order is not "
+    "reported, nor a loss that swings like a sine, as that of an optimizer which rings does.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss",),

@@ -22,9 +22,10 @@ PLATEAU = Rule(
     fix="Overfit one batch; check labels, inputs, the loss function and the learning rate.",
     limits="With the number of classes known: HIGH when the loss stays for 200 rows, and for a "
     "thousand samples where the batch size is declared, at the level of guessing or up to 4 % "
-    "above it, and was never below; noise that hides as much hides the verdict. Without it: "
-    "information after 40 rows without a trend, which a model that starts well trained shows as "
-    "well. The cause cannot be decided from the log.",
+    "above it, and was never below; noise that hides as much hides the verdict. So is a run that "
+    "is never below guessing, up to half above it, and moved by the size of its parameters. "
+    "Without it: information after 40 rows without a trend, which a model that starts well trained "
+    "shows as well. The cause cannot be decided from the log.",
     severity=Severity.HIGH,
     since="0.1",
     aliases=("GS005",),
