@@ -22,8 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["CopyFacts", "CopyWatch"]
 
-CopyFault = Literal["untouched-buffers", "stale-buffers", "never-averaged", "stale-weights"]
+CopyFault = Literal[
+    "untouched-buffers",
+    "stale-buffers",
+    "never-averaged",
+    "stale-weights",
+    "written-unchanged",
+    "own-buffers",
+]
 _MAX_LOOKS = 64
+_MANY = 3
+_VAIN_LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +64,9 @@ class _Seen:
     buffers: list[Tensor]
     source: list[Tensor]
     tracked: int
+    writes: int
     looks: int = 1
+    vain: int = 0
     told: set[str] = field(default_factory=set)
 
 
@@ -74,6 +85,7 @@ class CopyWatch(Watch):
         self.declared: frozenset[str] = frozenset()
         self._seen: dict[int, _Seen] = {}
         self._foreign: dict[int, int] = {}
+        self._own: set[int] = set()
 
     @property
     def patient(self) -> frozenset[str]:
@@ -96,6 +108,7 @@ class CopyWatch(Watch):
         if torch.is_grad_enabled() or module.training or not root.facts.parameters:
             return
         if any(facts.optimizers for facts in root.facts.parameters):
+            self._look_at_own(root, module)
             return
         seen = self._seen.get(id(root))
         if seen is not None and seen.looks >= _MAX_LOOKS:
@@ -134,10 +147,12 @@ class CopyWatch(Watch):
             buffers=[sample_of(buffer) for layer in copies for buffer in _statistics(layer)],
             source=[sample_of(parameter) for parameter in source.parameters()],
             tracked=tracked,
+            writes=sum(parameter._version for parameter in module.parameters()),
         )
         before = self._seen.get(id(root))
         if before is not None:
             now.looks, now.told = before.looks + 1, before.told
+            now.vain = before.vain + 1 if _is_vain(now, before) else 0
         self._seen[id(root)] = now
         moved = not _equal(now.weights, now.source)
         steps = self._steps_of(source)
@@ -154,6 +169,24 @@ class CopyWatch(Watch):
                         steps=steps,
                     )
                 )
+
+    def _look_at_own(self, root: RootRecord, module: Module) -> None:
+        """Say once that the statistics of a trained model have tracked batches and never moved."""
+        layers = [] if id(root) in self._own else _norms(module)
+        still = [layer for layer in layers if _tracked(layer) >= _MANY and _is_initial(layer)]
+        if still:
+            self._own.add(id(root))
+            tracked, steps = min(map(_tracked, still)), self._steps_of(module)
+            self.found.append(
+                CopyFacts(
+                    fault="own-buffers",
+                    module=root.facts.name,
+                    place=user_place(),
+                    tracked=tracked,
+                    layers=len(still),
+                    steps=steps,
+                )
+            )
 
     def _steps_of(self, source: Module) -> int:
         known = self.loop.gradients.known(list(source.parameters()))
@@ -179,6 +212,8 @@ def _faults(
             found.append("stale-buffers")
     if isinstance(module, AveragedModel) and moved and int(module.n_averaged) == 0:
         found.append("never-averaged")
+    if now.vain >= _VAIN_LOOKS:
+        found.append("written-unchanged")
     follows = type(module).__name__ in declared or isinstance(module, AveragedModel)
     if follows and before is not None and _stands_still(now, before):
         found.append("stale-weights")
@@ -204,6 +239,11 @@ def _stands_still(now: _Seen, before: _Seen) -> bool:
     return _equal(now.weights, before.weights) and not _equal(now.source, before.source)
 
 
+def _is_vain(now: _Seen, before: _Seen) -> bool:
+    """Whether every weight was written since the last look, and none has another value."""
+    return now.writes - before.writes >= len(now.weights) and _stands_still(now, before)
+
+
 def _build(module: Module) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
 
@@ -225,8 +265,12 @@ def _tracked(layer: nn.modules.batchnorm._BatchNorm) -> int:
 
 
 def _is_untouched(layer: nn.modules.batchnorm._BatchNorm) -> bool:
+    return not _tracked(layer) and _is_initial(layer)
+
+
+def _is_initial(layer: nn.modules.batchnorm._BatchNorm) -> bool:
     mean, variance = layer.running_mean, layer.running_var
-    if mean is None or variance is None or _tracked(layer):
+    if mean is None or variance is None:
         return False
     return not bool(mean.any()) and bool((variance == 1).all())
 

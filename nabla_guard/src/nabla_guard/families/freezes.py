@@ -6,11 +6,22 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType
+from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
 from torch.nn import Module
 
 from ..facts import ParameterFacts
+from ..loop.exact import sample_of
 from ..loop.watch import Watch
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from ..loop.book import OptimizerRecord
+    from ..loop.gradients import GradientRecord
+    from ..loop.live import LiveLoop
 
 __all__ = ["Freeze", "FreezeWatch"]
 
@@ -34,7 +45,42 @@ class Freeze:
 
 
 class FreezeWatch(Watch):
-    """Looks, when it is asked, at the attributes of all modules and parameters."""
+    """Looks, when it is asked, at the attributes of all modules and parameters, and at what steps
+    do to parameters that were frozen after they had been trained.
+
+    Attributes:
+        thawed: steps that moved each parameter although it takes no gradients any more.
+    """
+
+    def __init__(self, loop: LiveLoop) -> None:
+        super().__init__(loop)
+        self.thawed: dict[int, tuple[ParameterFacts, int]] = {}
+        self._before: list[tuple[GradientRecord, Tensor]] = []
+
+    @property
+    def patient(self) -> frozenset[str]:
+        """See :class:`.watch.Watch`."""
+        return frozenset({"step_started", "step_ended"})
+
+    def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """Keep a sample of the parameters that were frozen after their first gradients."""
+        self._before = [
+            (found, sample_of(parameter))
+            for found in record.records
+            if found.facts.writes
+            and (parameter := found.ref()) is not None
+            and not parameter.requires_grad
+            and _is_left(found, parameter.grad)
+        ]
+
+    def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
+        """Compare."""
+        for found, before in self._before:
+            parameter = found.ref()
+            if parameter is not None and not torch.equal(before, sample_of(parameter)):
+                count = self.thawed.get(id(found), (found.facts, 0))[1]
+                self.thawed[id(found)] = found.facts, count + 1
+        self._before = []
 
     def without_effect(self) -> Iterator[Freeze]:
         """Yield what was meant to be frozen: ``module.requires_grad = False`` and misspellings.
@@ -54,6 +100,14 @@ class FreezeWatch(Watch):
 
     def _facts(self, module: Module) -> tuple[ParameterFacts, ...]:
         return tuple(self.loop.gradients.record(found).facts for found in module.parameters())
+
+
+def _is_left(found: GradientRecord, grad: Tensor | None) -> bool:
+    """Whether a gradient is what a step or a clear has left behind: nobody has put it there."""
+    if grad is None or grad.is_sparse:
+        return False
+    same = found.grad is not None and found.grad() is grad and found.used == grad._version
+    return same or not bool(grad.any())
 
 
 def _denied(attributes: dict[str, object]) -> Iterator[str]:

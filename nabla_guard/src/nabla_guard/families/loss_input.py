@@ -37,13 +37,17 @@ class LossInput:
     Attributes:
         loss: name of the operator, e.g. ``"NllLoss"``; ``"Sub"`` for a difference by hand,
             ``"Mul"`` for a product that is averaged whole,
-            ``"Pick"`` for a likelihood by hand, ``"KlDiv"`` for a call of ``kl_div``.
+            ``"Pick"`` for a likelihood by hand, ``"KlDiv"`` for a call of ``kl_div``,
+            ``"SelfPenalty"`` for a size of a parameter's difference with itself,
+            ``"Bounded"`` for an error of a bounded activation, and the name of its function for a
+            loss whose targets are signs.
         feeders: what made its input, nearest first, at most three.
         shape: shape at which it compares.
         given: shape of the prediction before it was broadcast.
         target: shape of the target before it was broadcast, where known.
         labels: number of targets; 0 when not read.
         ignored: number of targets that equal ``ignore_index``.
+        beyond: number of targets that the prediction cannot reach, or that are no sign.
         low: smallest target among those that the loss counts.
         high: largest such target.
         one_hot: whether the targets are two-dimensional and each row sums to one.
@@ -65,6 +69,7 @@ class LossInput:
     target: tuple[int, ...] | None = None
     labels: int = 0
     ignored: int = 0
+    beyond: int = 0
     low: float | None = None
     high: float | None = None
     one_hot: bool = False

@@ -14,7 +14,9 @@ from ..facts import ParameterFacts, Place
 from ..loop.watch import Watch
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from .bounded_outputs import ERRORS, bounded_output
 from .class_picks import PICKS, picked_axis
+from .dead_losses import dead_losses, self_penalty
 from .graph import (
     FLAT,
     RESHAPES,
@@ -33,6 +35,7 @@ from .loss_input import Feeder, LossInput
 from .loss_targets import with_targets
 from .outer_products import OuterProduct, outer_products
 from .saved_hooks import SavedHooksWatch
+from .signed_targets import SignedTargets
 from .zero_products import ZERO_PRODUCT, zero_products
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ _LOSSES = frozenset(
         "HuberLoss",
         "LogSigmoid",
         "LogSoftmax",
+        "Logsumexp",
         "MseLoss",
         "NllLoss",
         "NllLoss2D",
@@ -91,6 +95,12 @@ class LossWatch(Watch):
         super().__init__(loop)
         self.facts = LossFacts()
         self._hooks = loop.watches.gather(SavedHooksWatch)
+        self._signs = SignedTargets(self)
+
+    @property
+    def is_walking(self) -> bool:
+        """Whether losses are still looked at in every step."""
+        return self.facts.walks < _WALKS
 
     @property
     def patient(self) -> frozenset[str]:
@@ -102,8 +112,9 @@ class LossWatch(Watch):
         )
 
     def start(self, patches: Patches) -> None:
-        """Follow the one loss that leaves no operator of its own in the graph."""
+        """Follow the losses that leave no operator of their own in the graph."""
         patches.replace(functional, "kl_div", self._wrap_divergence)
+        self._signs.start(patches)
 
     def backward_started(self, roots: Sequence[Tensor]) -> None:
         """Walk, if it is time to."""
@@ -118,9 +129,14 @@ class LossWatch(Watch):
             name = name_of(node)
             if name in _LOSSES or name in _LIKELIHOODS:
                 self.facts.seen.extend(self._inputs(node, context, place))
+            if name in ERRORS and not self._hooks.hooked:
+                bounded = bounded_output(node, place)
+                self.facts.seen.extend(() if bounded is None else (bounded,))
         if not self._hooks.hooked:
             self.facts.seen.extend(_outer(found, place) for found in outer_products(tops))
-        stuck = set(zero_products(nodes)) if self._has_silent() else set()
+        stuck = dict(dead_losses(nodes))
+        if self._has_silent():
+            stuck |= dict.fromkeys(zero_products(nodes), ZERO_PRODUCT)
         if stuck or any(name_of(node) in FLAT for node in nodes):
             self.facts.flat = list(self._behind_flat(tops, nodes, stuck))
 
@@ -138,10 +154,10 @@ class LossWatch(Watch):
         )
 
     def _behind_flat(
-        self, tops: Sequence[Node], nodes: Sequence[Node], stuck: set[Node]
+        self, tops: Sequence[Node], nodes: Sequence[Node], stuck: dict[Node, str]
     ) -> Iterator[tuple[ParameterFacts, str]]:
         flat = sorted({name_of(node) for node in nodes} & FLAT)
-        named = flat[0].lower() if flat else ZERO_PRODUCT
+        named = flat[0].lower() if flat else next(iter(stuck.values()))
         live = set(nodes_from(tops, stop=lambda node: node in stuck or name_of(node) in FLAT))
         for node in nodes:
             leaf = leaf_of(node)
@@ -175,11 +191,14 @@ class LossWatch(Watch):
                 yield from _picked(node, first, place)
             return
         if name == "Sub":
+            if self_penalty(node, context.above(node)):
+                yield LossInput(loss="SelfPenalty", shape=shape_of(node) or (), place=place)
+                return
             found = _difference(node, place)
             if found is not None and context.is_error(node):
                 yield found
             return
-        if first is None:
+        if first is None or (name == "Logsumexp" and not _normalises(node, first)):
             return
         found = LossInput(
             loss=name,
@@ -189,6 +208,15 @@ class LossWatch(Watch):
             place=place,
         )
         yield found if self._hooks.hooked else with_targets(found, node, context)
+
+
+def _normalises(node: Node, first: Node) -> bool:
+    """Whether a log of a sum of exponentials runs along the last axis, as a softmax before it."""
+    shape = shape_of(first) or ()
+    axes: tuple[int, ...] = getattr(node, "_saved_dim", ())
+    last = {len(shape) - 1, -1, (1 << 64) - 1}
+    inner = saved_int(first, "dim") if name_of(first) == "Softmax" else None
+    return inner in last and len(axes) == 1 and axes[0] in last
 
 
 def _outer(found: OuterProduct, place: Place | None) -> LossInput:

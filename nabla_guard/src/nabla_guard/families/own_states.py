@@ -62,7 +62,9 @@ class OwnStates:
         if first is None:
             return
         if len(self._taken) >= _MAX_TAKEN:
-            self._taken = {key: taken for key, taken in self._taken.items() if taken.first()}
+            self._taken = {
+                key: taken for key, taken in self._taken.items() if taken.first() is not None
+            }
         if len(self._taken) >= _MAX_TAKEN:
             del self._taken[next(iter(self._taken))]
         self._taken[id(first)] = _Taken(weakref.ref(first), step, _versions(state), self._serial)

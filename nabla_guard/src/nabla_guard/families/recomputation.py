@@ -7,9 +7,12 @@ is a recomputation. From the first one on, the random state of that module's run
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
 import weakref
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,17 +42,19 @@ class RecomputationFacts:
         module: its class name, with its path where a root module has it.
         compared: recomputations that were compared with first runs that drew random numbers.
         redrawn: those that started from a random state of none of the step's first runs.
+        elsewhere: those of them for which that is Python's or numpy's generator alone.
     """
 
     module: str
     compared: int = 0
     redrawn: int = 0
+    elsewhere: int = 0
 
 
 @dataclass(slots=True)
 class _Run:
-    state: Tensor
-    drew: bool = False
+    states: tuple[Tensor, ...]
+    drew: list[bool] = field(default_factory=list)
 
 
 class _Inside(threading.local):
@@ -120,14 +125,15 @@ class RecomputationWatch(Watch):
                 self._inside.recomputed = module
                 self.guarded(lambda: self._recompute(module))
         elif self._known and module in self._known:
-            self._runs.setdefault(id(module), []).append(_Run(_random_state()))
+            self._runs.setdefault(id(module), []).append(_Run(_random_states()))
 
     def _leave(self, module: Module) -> None:
         if self._inside.recomputed is module:
             self._inside.recomputed = None
         elif self._known and self._runs.get(id(module)) and not in_backward():
             run = self._runs[id(module)][-1]
-            run.drew = run.drew or not torch.equal(run.state, _random_state())
+            now = zip(run.states, _random_states(), strict=False)
+            run.drew = [not torch.equal(then, state) for then, state in now]
 
     def _recompute(self, module: Module) -> None:
         facts = self._known.get(module)
@@ -136,11 +142,14 @@ class RecomputationWatch(Watch):
             self.modules.append(facts)
             return
         runs = self._runs.get(id(module), [])
-        if not any(run.drew for run in runs):
+        if not any(any(run.drew) for run in runs):
             return
-        now = _random_state()
         facts.compared += 1
-        facts.redrawn += not any(torch.equal(run.state, now) for run in runs)
+        own, *others = [
+            _is_another(index, state, runs) for index, state in enumerate(_random_states())
+        ]
+        facts.redrawn += own or any(others)
+        facts.elsewhere += not own and any(others)
 
     def _name(self, module: Module) -> str:
         for root in self.loop.roots.living:
@@ -150,8 +159,25 @@ class RecomputationWatch(Watch):
         return type(module).__name__
 
 
-def _random_state() -> Tensor:
+def _is_another(index: int, state: Tensor, runs: list[_Run]) -> bool:
+    """Whether a generator that was drawn from stands where it stood at the start of no run."""
+    drew = any(len(run.drew) > index and run.drew[index] for run in runs)
+    starts = [run.states[index] for run in runs if len(run.states) > index]
+    return drew and not any(torch.equal(start, state) for start in starts)
+
+
+def _plain(kept: Iterable[object]) -> list[object]:
+    """A state of numpy with the bytes of its arrays."""
+    return [found.tobytes() if hasattr(found, "tobytes") else found for found in kept]
+
+
+def _random_states() -> tuple[Tensor, ...]:
+    """Torch's state, Python's, and numpy's where it was imported: checkpoint keeps only torch's."""
     state = torch.get_rng_state()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return torch.cat([state, torch.cuda.get_rng_state()])
-    return state
+        state = torch.cat([state, torch.cuda.get_rng_state()])
+    own = torch.tensor([hash(random.getstate())])
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return state, own
+    return state, own, torch.tensor([hash(repr(_plain(numpy.get_state())))])

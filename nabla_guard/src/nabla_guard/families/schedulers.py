@@ -24,6 +24,7 @@ __all__ = ["SchedulerFacts", "SchedulerWatch"]
 
 _HORIZONS = ("total_steps", "T_max", "total_iters")
 _EARLY_CALLS = 8
+_MOVING = ("last_epoch", "base_lrs", "optimizer")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -33,6 +34,7 @@ class SchedulerFacts:
     Attributes:
         name: class name.
         optimizer: facts of its optimizer.
+        settings: its class and plain attributes; empty for a schedule given by a function.
         place: where it is stepped, as last seen.
         window: calls since the last step of its optimizer.
         others: steps of each other optimizer since the last step of its own one.
@@ -53,6 +55,7 @@ class SchedulerFacts:
 
     name: str
     optimizer: OptimizerFacts
+    settings: tuple[str, ...] = ()
     place: Place | None = None
     window: int = 0
     others: Counter[int] = field(default_factory=Counter)
@@ -196,6 +199,7 @@ class SchedulerWatch(Watch):
         facts = SchedulerFacts(
             name=type(scheduler).__name__,
             optimizer=record.facts,
+            settings=_settings(scheduler),
             horizon=horizon,
             horizon_name=name,
         )
@@ -217,6 +221,18 @@ def _horizon(scheduler: LRScheduler) -> tuple[str, int]:
         if isinstance(value, (int, float)) and value > 0:
             return name, int(value)
     return "", 0
+
+
+def _settings(scheduler: LRScheduler) -> tuple[str, ...]:
+    own = vars(scheduler)
+    if any(callable(value) or "lambda" in name for name, value in own.items()):
+        return ()
+    plain = [
+        f"{name}={value}"
+        for name, value in own.items()
+        if not name.startswith("_") and name not in _MOVING
+    ]
+    return type(scheduler).__name__, *sorted(plain)
 
 
 def _is_one(own: Optimizer, other: Optimizer) -> bool:

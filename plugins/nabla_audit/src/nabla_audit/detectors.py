@@ -28,9 +28,11 @@ from .reaching import ReachDetector
 from .remaking import RemakeDetector
 from .replicas import ReplicaDetector
 from .restoring import RestoreDetector
+from .reuse import ReuseDetector
 from .schedule import RateDetector, ScheduleDetector
 from .stray import StrayDetector
 from .upkeep import CopyDetector, DuplicateDetector, TieDetector, ValueDetector
+from .vain_rates import VainRateDetector
 from .wiring import WiringDetector
 
 __all__ = ["detectors_for"]
@@ -40,6 +42,7 @@ _KINDS = (
     LossDetector,
     MixedPrecisionDetector,
     StrayDetector,
+    ReuseDetector,
     LoaderDetector,
     ColumnDetector,
     RestoreDetector,
@@ -52,6 +55,7 @@ _KINDS = (
     TieDetector,
     FreezeDetector,
     RemakeDetector,
+    VainRateDetector,
 )
 _DECLARED = (ValueDetector, CopyDetector, RankDetector)
 """These take what the user declares into account."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
+from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.always_on import Drop
 from nabla_guard.families.evaluations import EvaluationFacts, EvaluationWatch
@@ -109,13 +110,16 @@ class RecomputationDetector:
 
 
 def _redrawn_issue(facts: RecomputationFacts, step: int) -> Issue:
+    elsewhere = facts.elsewhere == facts.redrawn
+    whose = " of random or numpy, which a checkpoint does not restore" if elsewhere else ""
     return DROPOUT_MASK_REDRAWN.issue(
         f"{facts.module} drew random numbers in its forward pass, and {facts.redrawn} of "
         f"{facts.compared} recomputations in backward (limit {_REDRAWN}) started from another "
-        "random state.",
+        f"random state{whose}.",
         step=step,
         where=Location(module=facts.module),
         phase="backward",
+        severity=Severity.MEDIUM if elsewhere else Severity.HIGH,
         redrawn=Quantity(value=facts.redrawn, unit="recomputations", limit=_REDRAWN),
         compared=facts.compared,
     )

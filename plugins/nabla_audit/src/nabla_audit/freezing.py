@@ -27,11 +27,20 @@ class FreezeDetector:
         self._facts = facts
         self._freezes = facts.gather(FreezeWatch)
         self._again: set[int] = set()
+        self._thawed: set[int] = set()
         self._told: set[tuple[str, str]] = set()
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the optimizer that is about to step."""
         optimizer = self._facts.stepping
+        if self._freezes.thawed and optimizer is not None:
+            moved = [
+                facts for facts, count in self._freezes.thawed.values() if count >= CONSECUTIVE
+            ]
+            fresh = [facts for facts in moved if id(facts) not in self._thawed]
+            self._thawed.update(map(id, fresh))
+            if fresh:
+                return [_thawed_issue(fresh, optimizer.name, record.step)]
         if optimizer is None or optimizer.steps < CONSECUTIVE - 1:
             return ()
         if optimizer.steps != CONSECUTIVE - 1:
@@ -45,6 +54,21 @@ class FreezeDetector:
                 self._told.add((freeze.name, freeze.attribute))
                 found.append(_issue(freeze, trained, record.step))
         return found
+
+
+def _thawed_issue(moved: list[ParameterFacts], optimizer: str, step: int) -> Issue:
+    named = ", ".join(facts.name for facts in moved[:3])
+    tail = ", ..." if len(moved) > 3 else ""
+    return FREEZE_WITHOUT_EFFECT.issue(
+        f"{len(moved)} parameters ({named}{tail}) take no gradients any more, and {CONSECUTIVE} "
+        f"steps of {optimizer} moved them (limit 0): their gradients are still there, zero or "
+        "used, so that momentum and weight decay go on.",
+        step=step,
+        where=Location(parameter=moved[0].name),
+        phase="optimizer",
+        parameters=Quantity(value=len(moved), unit="parameters", limit=0),
+        attribute="requires_grad",
+    )
 
 
 def _is_trained(facts: ParameterFacts) -> bool:

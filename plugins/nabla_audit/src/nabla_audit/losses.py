@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Evidence, Issue, Location, Quantity
+from nabla_core.issue import Evidence, Issue, Quantity
 from nabla_core.records import StepRecord
-from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.losses import Feeder, LossInput, LossWatch
 
+from .loss_verdict import Verdict, verdict
+from .rules.gradient import ZERO_GRADIENT_BY_CONSTRUCTION
 from .rules.loss import (
     ALL_TARGETS_IGNORED,
     BROADCAST_TARGET,
@@ -24,11 +24,14 @@ from .rules.loss import (
     SOFTMAX_TWICE,
 )
 from .streak import CONSECUTIVE
+from .targets import judge_targets
 
 __all__ = ["LossDetector", "judge_input"]
 
 _LINEAR = frozenset({"Addmm", "Convolution", "Mm", "Bmm"})
+_SCALINGS = frozenset({"Div", "Mul"})
 _ELEMENTWISE = frozenset({"BinaryCrossEntropy", "HuberLoss", "MseLoss", "SmoothL1Loss"})
+_ACTIVATIONS = ("Softmax", "Sigmoid")
 _SIGMOIDS = ["Sigmoid", "Sigmoid"]
 _TWICE = 2
 _ROUNDING = 1e-4
@@ -46,6 +49,7 @@ class LossDetector:
         SOFTMAX_OVER_BATCH_AXIS,
         LABELS_OUT_OF_RANGE,
         ALL_TARGETS_IGNORED,
+        ZERO_GRADIENT_BY_CONSTRUCTION,
     )
     patient = True
 
@@ -68,17 +72,13 @@ class LossDetector:
                     yield issue
 
 
-Verdict = tuple[int, Callable[[int], Issue]]
-"""How often a finding must occur, and how its issue is made for a step."""
-
-
 def judge_input(found: LossInput) -> Iterator[Verdict]:
     """Yield the faults of one loss."""
     name, feeders = found.loss, found.feeders
     first = feeders[0] if feeders else None
     if name.startswith("NllLoss"):
         yield from _likelihood(found, feeders)
-    elif name == "LogSoftmax" and first is not None and first.op in ("Softmax", "Sigmoid"):
+    elif name in ("LogSoftmax", "Logsumexp") and first is not None and first.op in _ACTIVATIONS:
         yield from _twice(found, first, certain=False)
     elif name in ("BinaryCrossEntropyWithLogits", "LogSigmoid") and first is not None:
         yield from _logits(found, first)
@@ -95,6 +95,23 @@ def judge_input(found: LossInput) -> Iterator[Verdict]:
     if name == "BinaryCrossEntropy" and [feeder.op for feeder in feeders[:2]] == _SIGMOIDS:
         yield _sigmoid_twice(found, feeders[0])
     yield from _broadcast(found)
+    yield from judge_targets(found)
+    yield from _self_penalty(found)
+
+
+def _self_penalty(found: LossInput) -> Iterator[Verdict]:
+    if found.loss == "SelfPenalty":
+        yield (
+            _TWICE,
+            verdict(
+                ZERO_GRADIENT_BY_CONSTRUCTION,
+                found,
+                f"A term of the loss is the size of the difference of a parameter of shape "
+                f"{found.shape} with itself: it is 0 and has no gradient (limit: another tensor).",
+                Severity.MEDIUM,
+                {"difference": 0.0},
+            ),
+        )
 
 
 def _alignment(found: LossInput, first: Feeder | None) -> Iterator[Verdict]:
@@ -106,7 +123,7 @@ def _alignment(found: LossInput, first: Feeder | None) -> Iterator[Verdict]:
     if found.blanks:
         yield (
             _TWICE,
-            _make(
+            verdict(
                 LABELS_OUT_OF_RANGE,
                 found,
                 f"{found.blanks} of {found.labels} targets of a CTC loss are the blank (limit 0), "
@@ -118,7 +135,7 @@ def _alignment(found: LossInput, first: Feeder | None) -> Iterator[Verdict]:
 
 
 def _sigmoid_twice(found: LossInput, first: Feeder) -> Verdict:
-    return 1, _make(
+    return 1, verdict(
         SIGMOID_BEFORE_LOGITS_LOSS,
         found,
         f"binary_cross_entropy received the sigmoid of a sigmoid{_values_of(first)}: of values "
@@ -138,8 +155,9 @@ def _divergence(found: LossInput, first: Feeder) -> Iterator[Verdict]:
         return
     if first.op in ("Softmax", "Sigmoid"):
         yield _not_log(found, f"the output of a {first.op.lower()}, up to {high:.3g}", first)
-    elif first.op in _LINEAR:
-        yield _not_log(found, f"the scores of a {first.op.lower()}, up to {high:.3g}", first)
+    scored = found.feeders[1] if first.op in _SCALINGS and len(found.feeders) > 1 else first
+    if scored.op in _LINEAR:
+        yield _not_log(found, f"the scores of a {scored.op.lower()}, up to {high:.3g}", scored)
 
 
 def _picked(found: LossInput, feeders: tuple[Feeder, ...]) -> Iterator[Verdict]:
@@ -202,7 +220,7 @@ def _twice(found: LossInput, feeder: Feeder, *, certain: bool) -> Iterator[Verdi
     evidence: dict[str, Evidence] = {"classes": classes, "loss_floor": Quantity(value=floor)}
     yield (
         1,
-        _make(
+        verdict(
             SOFTMAX_TWICE,
             found,
             f"The input of log_softmax is the output of a {feeder.op.lower()}{values}: with "
@@ -220,7 +238,7 @@ def _logits(found: LossInput, feeder: Feeder) -> Iterator[Verdict]:
     loss = "binary_cross_entropy_with_logits" if certain else "logsigmoid"
     yield (
         1,
-        _make(
+        verdict(
             SIGMOID_BEFORE_LOGITS_LOSS,
             found,
             f"{loss} received the output of a {feeder.op.lower()}{_values_of(feeder)}; its own "
@@ -233,7 +251,7 @@ def _logits(found: LossInput, feeder: Feeder) -> Iterator[Verdict]:
 
 def _not_log(found: LossInput, text: str, feeder: Feeder | None) -> Verdict:
     loss = {"KlDiv": "kl_div", "CtcLoss": "ctc_loss"}.get(found.loss, "nll_loss")
-    return 1, _make(
+    return 1, verdict(
         PROBABILITIES_EXPECTED,
         found,
         f"{loss} received {text}; it expects log-probabilities, which are at most 0.",
@@ -244,7 +262,7 @@ def _not_log(found: LossInput, text: str, feeder: Feeder | None) -> Verdict:
 
 def _wrong_axis(found: LossInput, softmax: Feeder, axis: int) -> Verdict:
     evidence: dict[str, Evidence] = {"axis": softmax.axis or 0, "class_axis": axis}
-    return 1, _make(
+    return 1, verdict(
         SOFTMAX_OVER_BATCH_AXIS,
         found,
         f"{'log_softmax' if softmax.op == 'LogSoftmax' else 'softmax'} of shape {softmax.shape} "
@@ -260,7 +278,7 @@ def _range(found: LossInput) -> Iterator[Verdict]:
         return
     yield (
         _TWICE,
-        _make(
+        verdict(
             LABELS_OUT_OF_RANGE,
             found,
             f"Targets of a binary cross entropy lie between {low:.4g} and {high:.4g}; allowed is 0 "
@@ -277,7 +295,7 @@ def _is_noisy(low: float, high: float) -> bool:
 
 
 def _ignored(found: LossInput) -> Verdict:
-    return (1 if found.averaged else CONSECUTIVE), _make(
+    return (1 if found.averaged else CONSECUTIVE), verdict(
         ALL_TARGETS_IGNORED,
         found,
         f"All {found.labels} targets of the batch equal ignore_index, so the loss "
@@ -302,7 +320,7 @@ def _broadcast(found: LossInput) -> Iterator[Verdict]:
     verb = "multiplied with" if found.loss == "Mul" else "compared with"
     yield (
         _TWICE,
-        _make(
+        verdict(
             BROADCAST_TARGET,
             found,
             f"A prediction of shape {given} is {verb} a target of shape {target} at shape "
@@ -317,19 +335,3 @@ def _values_of(feeder: Feeder) -> str:
     if feeder.low is None or feeder.high is None:
         return ""
     return f" (between {feeder.low:.3f} and {feeder.high:.3f})"
-
-
-def _make(
-    rule: Rule,
-    found: LossInput,
-    message: str,
-    severity: Severity,
-    evidence: dict[str, Evidence],
-) -> Callable[[int], Issue]:
-    where = found.place.location() if found.place is not None else Location(op=found.loss)
-
-    def make(step: int) -> Issue:
-        issue = rule.issue(message, step=step, where=where, phase="loss", severity=severity)
-        return replace(issue, evidence=evidence)
-
-    return make

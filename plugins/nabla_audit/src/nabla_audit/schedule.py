@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue, Location, Quantity
@@ -130,6 +131,7 @@ class ScheduleDetector:
             for scheduler in self._watch.of(optimizer)
             for issue in self._judge(scheduler, record.step)
         ]
+        found.extend(self._doubled(optimizer, record.step))
         for scheduler in self._watch.schedulers.values():
             if scheduler.rival_steps >= CONSECUTIVE and id(scheduler) not in self._told:
                 self._told.add(id(scheduler))
@@ -160,6 +162,21 @@ class ScheduleDetector:
         if key not in self._told and _is_past(scheduler):
             self._told.add(key)
             yield _past_issue(scheduler, step)
+
+    def _doubled(self, optimizer: OptimizerFacts, step: int) -> Iterator[Issue]:
+        """Two equal schedules of one optimizer, of which one was meant for another optimizer."""
+        mine = [found for found in self._watch.of(optimizer) if found.calls >= CONSECUTIVE]
+        if len(mine) < 2 or id(optimizer) in self._told:
+            return
+        equal = Counter(found.settings for found in mine if found.settings)
+        bare = [
+            other
+            for other in self._facts.optimizers
+            if other.steps >= CONSECUTIVE and not self._watch.of(other)
+        ]
+        if bare and max(equal.values(), default=0) > 1:
+            self._told.add(id(optimizer))
+            yield _doubled_issue(mine, bare[0], step)
 
     def _is_excused(self, scheduler: SchedulerFacts) -> bool:
         """A scaler skips first steps; a schedule that is told its epoch is set, not stepped."""
@@ -200,6 +217,20 @@ def _often_issue(scheduler: SchedulerFacts, window: int, step: int) -> Issue:
         phase="loop",
         severity=Severity.MEDIUM if scheduler.horizon else Severity.HIGH,
         calls_per_step=Quantity(value=window, unit="calls", limit=1),
+    )
+
+
+def _doubled_issue(mine: list[SchedulerFacts], bare: OptimizerFacts, step: int) -> Issue:
+    first = mine[-1]
+    made = f" (made at {bare.made_at})" if bare.made_at is not None else ""
+    return SCHEDULER_STEPPED_TOO_OFTEN.issue(
+        f"{len(mine)} schedulers with the same settings ({first.name}{_at(first)}) move the rate "
+        f"of {first.optimizer.name} (limit 1), while {bare.name}{made} has no scheduler.",
+        step=step,
+        where=_where(first),
+        phase="loop",
+        severity=Severity.MEDIUM,
+        schedulers=Quantity(value=len(mine), unit="schedulers", limit=1),
     )
 
 

@@ -214,6 +214,21 @@ def _tie_issue(tie: TieFacts, step: int) -> Issue:
     )
 
 
+def _own_buffers_issue(copy: CopyFacts, step: int | None) -> Issue:
+    place = copy.place
+    return EMA_STALE.issue(
+        f"{copy.module} is evaluated with {copy.layers} normalisation layers that have tracked "
+        f"{copy.tracked} batches and still have the mean 0 and the variance 1 of their start: "
+        "their momentum is 0.",
+        step=step,
+        where=place.location(module=copy.module) if place else Location(module=copy.module),
+        phase="loop",
+        fault=copy.fault,
+        batches_tracked=copy.tracked,
+        steps=copy.steps,
+    )
+
+
 def _copy_issue(copy: CopyFacts, step: int | None) -> Issue:
     stories = {
         "untouched-buffers": f"its {copy.layers} normalisation layers have tracked 0 batches (mean "
@@ -224,7 +239,11 @@ def _copy_issue(copy: CopyFacts, step: int | None) -> Issue:
         "never-averaged": f"its average was updated 0 times in {copy.steps} steps of its model",
         "stale-weights": "its weights did not move since the last evaluation, those of its model "
         "did",
+        "written-unchanged": "its weights were written between evaluations and kept every value, "
+        "while those of its model moved",
     }
+    if copy.fault == "own-buffers":
+        return _own_buffers_issue(copy, step)
     place = copy.place
     at = f" at {place}" if place is not None else ""
     return EMA_STALE.issue(

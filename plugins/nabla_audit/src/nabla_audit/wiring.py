@@ -101,6 +101,11 @@ class WiringDetector:
         self, optimizer: OptimizerFacts, left_out: list[ParameterFacts], step: int
     ) -> Iterator[Issue]:
         """One issue per module, judged by its largest parameter: a bias of zeros says nothing."""
+        replaced = [facts for facts in left_out if _took_a_place(facts, optimizer)]
+        if replaced:
+            story = _replaced_story(optimizer, replaced)
+            yield _unheld_issue(optimizer, story, len(replaced), len(replaced), step)
+            left_out = [facts for facts in left_out if facts not in replaced]
         owners: dict[tuple[int, str], list[ParameterFacts]] = {}
         for facts in left_out:
             owners.setdefault((id(facts.root), facts.owner), []).append(facts)
@@ -199,6 +204,21 @@ class WiringDetector:
             if id(facts.root) in held_roots
             or (id(facts.root) not in trained_roots and id(facts) in training)
         ]
+
+
+def _took_a_place(facts: ParameterFacts, optimizer: OptimizerFacts) -> bool:
+    """Whether the optimizer holds another parameter that was trained under the same name."""
+    return any(
+        held.name == facts.name and held.root is facts.root and held.writes and held is not facts
+        for held in optimizer.parameters
+    )
+
+
+def _replaced_story(optimizer: OptimizerFacts, replaced: list[ParameterFacts]) -> str:
+    return (
+        f"{_missing(replaced)} are in no optimizer that steps: they have taken the place of those "
+        f"of the same name that {_made(optimizer)} still holds (limit: 0 replaced)."
+    )
 
 
 def _joined_text(members: list[ParameterFacts]) -> str:

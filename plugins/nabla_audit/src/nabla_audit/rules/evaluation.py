@@ -40,9 +40,12 @@ DROPOUT_MASK_REDRAWN = Rule(
     name="dropout-mask-redrawn",
     summary="Backward recomputes a block with other random numbers than the forward pass used.",
     rationale="The gradient belongs to another dropout mask than the loss: it points elsewhere.",
-    fix="Leave preserve_rng_state=True in checkpoint(), or restore the random state by hand.",
+    fix="Leave preserve_rng_state=True in checkpoint(), or restore the random state by hand; draw "
+    "from torch's generator inside of it, because those of random and numpy are not restored.",
     limits="Needs two recomputations that drew random numbers and started from a random state of "
-    "none of the step's first runs. Random numbers drawn outside any module are not seen.",
+    "none of the step's first runs; torch's generator, Python's and numpy's are compared, "
+    "the latter two as MEDIUM, because the draw may decide nothing. Random numbers drawn outside "
+    "any module are not seen.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("recomputation",),

@@ -35,11 +35,14 @@ ZERO_GRADIENT_BY_CONSTRUCTION = Rule(
     id="AUD207",
     name="zero-gradient-by-construction",
     summary="A gradient is exactly zero because every path passes an operator without derivative, "
-    "or a product of two factors that are both zero.",
+    "a product of two factors that are both zero, a softmax over one value, or a difference of a "
+    "tensor with itself.",
     rationale="round, floor, sign and second derivatives of piecewise linear activations are "
-    "constant almost everywhere: what lies behind them cannot learn.",
+    "constant almost everywhere, and so is the softmax of a single value (always 1): what lies "
+    "behind them cannot learn.",
     fix="Use a straight-through estimator (x + (x.round() - x).detach()), or a smooth activation "
-    "such as tanh where second derivatives are needed.",
+    "such as tanh where second derivatives are needed. For one output use a sigmoid; for attention "
+    "take the softmax over the positions.",
     limits="A second derivative is reported when its first three results on one line are all "
     "exactly zero or not connected; a linear model has such a derivative lawfully. Parameters are "
     "reported after three gradients that were all exactly zero. Of products only those are looked "

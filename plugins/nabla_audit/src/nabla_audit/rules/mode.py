@@ -7,6 +7,7 @@ from nabla_core.severity import Severity
 
 __all__ = [
     "LR_ZERO",
+    "RATE_WITHOUT_EFFECT",
     "RULES",
     "SCHEDULER_BEFORE_OPTIMIZER",
     "SCHEDULER_HORIZON",
@@ -69,7 +70,8 @@ SCHEDULER_STEPPED_TOO_OFTEN = Rule(
     limits="Reported when the same number above one is seen between three steps in a row. MEDIUM "
     "where the schedule states its own length, which may have been counted in micro-batches. "
     "ReduceLROnPlateau is not judged; a composed scheduler counts once. Silent where another "
-    "optimizer makes as many steps: the schedule of a policy or generator may count those.",
+    "optimizer makes as many steps: the schedule of a policy or generator may count those. MEDIUM "
+    "too for two schedulers with the same settings on one optimizer, while another has none.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "schedulers"),
@@ -127,10 +129,31 @@ SCHEDULER_HORIZON = Rule(
     ),
 )
 
+RATE_WITHOUT_EFFECT = Rule(
+    id="AUD308",
+    name="rate-without-effect",
+    summary="A learning rate is written to an attribute of the optimizer that torch never reads.",
+    rationale="The schedule that was meant does not happen: each group of parameters has a "
+    "learning rate of its own, and the steps use only that.",
+    fix='Write optimizer.param_groups[i]["lr"], or use a class of torch.optim.lr_scheduler.',
+    limits="Optimizers of torch itself: lr, learning_rate and defaults['lr'], after two looks at "
+    "which it had changed and was the rate of no group, while those of the groups never changed. "
+    "Of a settled loop one step in sixteen is looked at.",
+    severity=Severity.MEDIUM,
+    since="0.1",
+    needs=("calls",),
+    tags=("mode", "schedule"),
+    example=Example(
+        bad="optimizer.lr = 0.1 * 0.5**epoch\n",
+        good='for group in optimizer.param_groups:\n    group["lr"] = 0.1 * 0.5**epoch\n',
+    ),
+)
+
 RULES = (
     TRAINING_IN_EVAL_MODE,
     LR_ZERO,
     SCHEDULER_STEPPED_TOO_OFTEN,
     SCHEDULER_BEFORE_OPTIMIZER,
     SCHEDULER_HORIZON,
+    RATE_WITHOUT_EFFECT,
 )

@@ -33,7 +33,8 @@ STEP_WITHOUT_GRADIENT = Rule(
     "nothing. A gradient "
     "that is zero by itself is no fault: a clear must have come after a backward that wrote. A "
     "missing backward is reported at the fourth step, if the model ran with gradients on, nothing "
-    "in the program has a gradient, and the steps changed nothing.",
+    "in the program has a gradient, and the steps changed nothing. An optimizer whose gradients "
+    "are written and cleared ten times and that never steps is reported at the end, as MEDIUM.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.written"),
@@ -53,10 +54,11 @@ GRADIENTS_NOT_CLEARED = Rule(
     rationale="Each step follows the sum of all gradients so far: the step size grows without "
     "limit and old batches never stop counting.",
     fix="Call optimizer.zero_grad() once per iteration, on the optimizer or model that is stepped.",
-    limits="Reported after three such steps in a row, only if every gradient of the optimizer is "
-    "carried "
-    "over untouched: accumulation over micro-batches, decayed or partly cleared gradients are no "
-    "fault. With a closure, what its evaluations add up within one step is not judged.",
+    limits="Reported after three such steps in a row, only if gradients are carried over "
+    "untouched: accumulation over micro-batches and decayed gradients are no fault. MEDIUM where "
+    "only a part of the parameters is never cleared, and where two steps apply one gradient, in "
+    "the first 24 steps of an optimizer. With a closure, what its evaluations add up "
+    "within one step is not judged.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "gradients.carried"),

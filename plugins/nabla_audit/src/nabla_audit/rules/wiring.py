@@ -182,14 +182,16 @@ TIED_WEIGHTS_BROKEN = Rule(
 EMA_STALE = Rule(
     id="AUD210",
     name="ema-stale",
-    summary="An averaged copy of the model is evaluated with stale weights or buffers.",
+    summary="An averaged copy of the model, or the running averages inside of it, are evaluated "
+    "stale.",
     rationale="Its normalisation statistics or its weights are not those of the model it follows, "
     "so its score says nothing.",
     fix="Copy the buffers too (or call update_bn), and update the average after every step.",
     limits="A copy is a module of the same class and shapes that no optimizer holds. Buffers: "
     "HIGH when they are untouched, or stand still between two evaluations while weights and the "
     "source's buffers move. Weights: only for AveragedModel and classes that [tool.nabla.audit] "
-    "ema declares.",
+    "ema declares, and for copies that are written between three evaluations and keep every value. "
+    "Of a trained model itself: statistics that tracked batches and are those of the start.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("modes", "copies"),
@@ -223,13 +225,16 @@ DUPLICATE_PARAMETER = Rule(
 FREEZE_WITHOUT_EFFECT = Rule(
     id="AUD212",
     name="freeze-without-effect",
-    summary="An attribute named like requires_grad was set to False where torch never reads it.",
+    summary="An attribute named like requires_grad was set to False where torch never reads it, or "
+    "where old gradients go on to move the parameter.",
     rationale="What was meant to stay as it is, such as a pretrained body, is trained.",
     fix="Call module.requires_grad_(False), or set parameter.requires_grad = False on each "
-    "parameter.",
+    "parameter; where it was trained before, set its grad to None as well.",
     limits="Judged at the third step of an optimizer and at its 64th: module.requires_grad, and "
     "misspelt names on modules and parameters, that are False while the parameters get non-zero "
-    "gradients in an optimizer that steps. A module whose own class uses the name is left out.",
+    "gradients in an optimizer that steps. Also after three steps that moved a parameter that was "
+    "trained, takes no gradients any more, and has one left that is zero or used. A "
+    "module whose own class uses the name is left out.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("wiring", "gradients.written"),

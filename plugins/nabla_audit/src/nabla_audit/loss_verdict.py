@@ -1,0 +1,33 @@
+"""A fault of one loss: how often it must be seen, and how its issue is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nabla_core.issue import Evidence, Issue, Location
+from nabla_core.rule import Rule
+from nabla_core.severity import Severity
+from nabla_guard.families.losses import LossInput
+
+__all__ = ["Verdict", "verdict"]
+
+Verdict = tuple[int, Callable[[int], Issue]]
+"""How often a finding must occur, and how its issue is made for a step."""
+
+
+def verdict(
+    rule: Rule,
+    found: LossInput,
+    message: str,
+    severity: Severity,
+    evidence: dict[str, Evidence],
+) -> Callable[[int], Issue]:
+    """Return what makes the issue of a loss for a step."""
+    where = found.place.location() if found.place is not None else Location(op=found.loss)
+
+    def make(step: int) -> Issue:
+        issue = rule.issue(message, step=step, where=where, phase="loss", severity=severity)
+        return replace(issue, evidence=evidence)
+
+    return make
