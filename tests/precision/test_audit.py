@@ -275,3 +275,23 @@ def test_gradients_that_are_zero_by_construction_ask_for_no_loss_scale():
     report = nabla.precision(model, (x, y), nn.CrossEntropyLoss(), dtypes=("float16",))
 
     assert report.issues == ()
+
+
+def test_what_is_measured_does_not_pass_through_the_mode_that_rounds(monkeypatch):
+    from nabla_precision.accumulating import Accumulating
+
+    seen, dispatch = [], Accumulating.__torch_dispatch__
+
+    def counted(self, func, types, args=(), kwargs=None):
+        seen.append(func._schema.name)
+        return dispatch(self, func, types, args, kwargs)
+
+    monkeypatch.setattr(Accumulating, "__torch_dispatch__", counted)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    given = torch.randn(4, 8), torch.randint(3, (4,))
+    nabla_precision.audit(
+        model, given, loss_fn=CE, candidate_dtypes=(torch.float16, torch.bfloat16)
+    )
+
+    assert not {"aten::dot", "aten::_local_scalar_dense", "aten::sub_"} & set(seen)
+    assert seen.count("aten::addmm") == 8  # two layers, alone and in the whole, in two dtypes

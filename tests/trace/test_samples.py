@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 import nabla
 from nabla_core.errors import UsageError
+from nabla_core.severity import Severity
 
 
 def rules_of(result):
@@ -304,3 +305,16 @@ def test_result_prints_and_serialises(mlp):
 
     assert "sample" in result.format() and "agrees" in result.format()
     assert result.to_dict()["samples"] == 5
+
+
+def test_a_duplicate_is_an_equal_sample_and_not_only_an_equal_gradient():
+    def found(rows):
+        torch.manual_seed(0)
+        model = nn.Linear(rows.shape[1], 1)
+        issues = nabla.trace.samples(model, lambda out, y: (out - y[:, :1])[:, 0], (rows, rows))
+        return [issue.severity for issue in issues.issues if issue.rule == "GEO203"]
+
+    few = torch.randn(12, 3)
+    assert found(torch.linspace(0, 1, 400)[:, None]) == [Severity.INFO]  # neighbours on a grid
+    assert found(torch.cat([few, few[4:5]])) == [Severity.LOW]
+    assert found(torch.cat([few, few])) == [Severity.INFO]  # few possible values

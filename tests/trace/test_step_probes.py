@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import nabla
+from nabla_core.severity import Severity
 
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)).double()
 Y = torch.randint(3, (64,), generator=torch.Generator().manual_seed(1))
@@ -238,3 +239,24 @@ def test_steps_below_the_rounding_of_the_loss_are_at_no_noise_floor(rate):
     assert len(trace.next_batch) > 10
     assert found <= ({"GEO301"} if rate else set())
     assert "below the rounding" in trace.format() or rate > 1e-7
+
+
+def train(rate):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    x, y = X.float(), Y
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+
+    with nabla.trace.attach(model, optimizer, every=5, what=("step",)) as trace:
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return {issue.rule: issue.severity for issue in trace.issues}
+
+
+@pytest.mark.parametrize(
+    ("rate", "severity"), [(1e-5, Severity.LOW), (0.1, Severity.INFO), (1.0, None)]
+)
+def test_small_steps_are_a_finding_where_all_of_them_lead_nowhere(rate, severity):
+    assert train(rate).get("GEO301") is severity

@@ -176,7 +176,7 @@ class LossTrace(ResultMixin):
         norms = dict(
             zip(self.losses, self._whole.diagonal().clamp(min=0).sqrt().tolist(), strict=True)
         )
-        found = list(loss_issues(self.losses, self._weighted(trunk), trace_options(), where))
+        found = list(loss_issues(given, self._weighted(trunk), trace_options(), where))
         found += dead_losses(given, norms, self._where)
         self._judge(found)
 

@@ -11,6 +11,7 @@ from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.severity import Severity
 
 from .gram_facts import GramFacts
+from .opposition import is_clamped, is_fit, opposition_of
 from .options import TraceOptions
 from .rules.losses import (
     LOSS_CANCELLATION,
@@ -23,16 +24,18 @@ from .rules.losses import (
 __all__ = ["dead_losses", "loss_issues", "worsened_losses"]
 
 _WORSE = 0.01
+_PAID = 0.5
 _ALONE = 0.5
+_SIMILAR = 10.0
 
 
 def loss_issues(
-    names: Sequence[str], gram: Tensor, options: TraceOptions, where: str
+    losses: Mapping[str, Tensor], gram: Tensor, options: TraceOptions, where: str
 ) -> Iterator[Issue]:
-    """Yield conflict, cancellation and dominance.
+    """Yield conflict, cancellation and dominance, as severe as their cause is certain.
 
     Args:
-        names: of the losses.
+        losses: name → scalar with its graph.
         gram: inner products ``[K, K]`` of their weighted gradients at all shared parameters.
         options: limits.
         where: what the gradients were taken at.
@@ -42,7 +45,9 @@ def loss_issues(
     live = [index for index, norm in enumerate(norms) if norm > 0]
     if len(live) < 2:
         return
-    yield from _conflicts(names, facts, options, where)
+    names = tuple(losses)
+    conflicts = list(_conflicts(losses, facts, options, where))
+    yield from conflicts
     square, sum_square = sum(norm**2 for norm in norms), facts.total_norm**2
     lost = facts.cancellation
     if lost > options.cancellation and sum_square < _ALONE * square:
@@ -50,6 +55,7 @@ def loss_issues(
             f"Of the gradients' lengths {lost:.0%} are lost in their sum at {where}, limit "
             f"{options.cancellation:.0%}.",
             phase="backward",
+            severity=max((issue.severity for issue in conflicts), default=Severity.INFO),
             cancellation=Quantity(value=lost, limit=options.cancellation),
             sum_length=facts.total_norm,
         )
@@ -60,15 +66,16 @@ def loss_issues(
             f"Loss {names[largest]} supplies {share:.1%} of the gradient length at {where}, limit "
             f"{options.dominance:.0%}.",
             phase="backward",
+            severity=None if _by_scale(losses, norms, largest) else Severity.INFO,
             share=Quantity(value=share, limit=options.dominance),
             loss=names[largest],
         )
 
 
 def _conflicts(
-    names: Sequence[str], facts: GramFacts, options: TraceOptions, where: str
+    losses: Mapping[str, Tensor], facts: GramFacts, options: TraceOptions, where: str
 ) -> Iterator[Issue]:
-    norms, cosines = facts.norms.tolist(), facts.cosines
+    norms, cosines, names = facts.norms.tolist(), facts.cosines, list(losses)
     for first in range(len(names)):
         for second in range(first):
             cosine = float(cosines[first, second])
@@ -76,14 +83,30 @@ def _conflicts(
             if not cosine < options.conflict_cosine or high > options.conflict_ratio * low:
                 continue
             pair = f"{names[second]} and {names[first]}"
+            why = opposition_of(losses[names[second]], losses[names[first]], cosine, high / low)
             yield LOSS_CONFLICT.issue(
                 f"The gradients of {pair} have the cosine {cosine:.2f} at {where}, limit "
-                f"{options.conflict_cosine:.2f}.",
+                f"{options.conflict_cosine:.2f}; {why.value}.",
                 where=Location(op=f"losses {pair}"),
                 phase="backward",
+                severity=why.severity,
                 cosine=Quantity(value=cosine, limit=options.conflict_cosine),
                 length_ratio=Quantity(value=high / low, limit=options.conflict_ratio),
             )
+
+
+def _by_scale(losses: Mapping[str, Tensor], norms: Sequence[float], largest: int) -> bool:
+    """Whether all is compared with targets, and only the factors make the difference.
+
+    A small penalty is small on purpose, and a loss at its minimum has a small gradient for its
+    value; what was multiplied has both in the same proportion.
+    """
+    if not all(map(is_fit, losses.values())):
+        return False
+    values = [abs(float(loss.detach())) for loss in losses.values()]
+    pairs = zip(norms, values, strict=True)
+    relative = [norm / value if value else math.inf for norm, value in pairs]
+    return all(relative[largest] <= _SIMILAR * one for one in relative)
 
 
 def dead_losses(
@@ -103,11 +126,14 @@ def dead_losses(
         cut = not loss.requires_grad
         why = "it does not require grad" if cut else f"its gradient at {where} is exactly zero"
         value = float(loss.detach())
+        rests = value == 0.0 or (not cut and is_clamped(loss))
+        if rests:
+            why += ", as of a loss that is satisfied or not yet switched on"
         yield LOSS_DEAD.issue(
             f"Loss {name} = {value:.4g} trains nothing: {why}, length 0, limit above 0.",
             where=Location(op=f"loss {name}"),
             phase="loss",
-            severity=None if cut and alive else Severity.LOW,
+            severity=Severity.INFO if rests else None if cut and alive else Severity.LOW,
             length=Quantity(value=norms[name], limit=0.0),
             value=value,
         )
@@ -127,6 +153,7 @@ def worsened_losses(
     total = sum(change.values())
     if not total < 0:
         return
+    gained = -sum(part for part in change.values() if part < 0)
     for name, rise in change.items():
         scale = abs(weights[name] * before[name])
         ratio = rise / scale if scale else math.inf
@@ -136,6 +163,7 @@ def worsened_losses(
                 f"{-total:.4g}, limit {_WORSE:.0%}.",
                 where=Location(op=f"loss {name}"),
                 phase="optimizer",
+                severity=None if rise > _PAID * gained else Severity.INFO,
                 rise=Quantity(value=ratio, limit=_WORSE),
                 total_change=total,
             )

@@ -29,11 +29,12 @@ __all__ = ["honesty_issues", "label_suspects", "norm_issues", "pair_issues"]
 _HALF = 0.5
 _EQUAL = 1e-4
 _FEWEST = 4
+_SHOWN = 64
 _LONE = 0.05
 _AGREE = 0.1
 _SIGMA = 1.4826  # of a median deviation in a normal distribution
 _RARE = 3.0
-_TOGETHER = 4.0
+_TOGETHER = 8.0
 """Times the squared length that independent gradients have together: from here on the others have a
 direction that one can be against."""
 
@@ -63,17 +64,20 @@ def norm_issues(lengths: Sequence[float], options: TraceOptions) -> Iterator[Iss
         )
 
 
-def pair_issues(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
+def pair_issues(
+    facts: GramFacts, options: TraceOptions, inputs: Sequence[Tensor] = ()
+) -> Iterator[Issue]:
     """Yield opposing samples, duplicates and cancellation.
 
     Args:
         facts: of an exact Gram.
         options: limits.
+        inputs: what the samples are; those with a row for each are compared.
     """
     if len(facts.lengths) < _FEWEST or not sum(facts.lengths) > 0:
         return
     yield from _opposing(facts, options)
-    yield from _duplicates(facts, options)
+    yield from _duplicates(facts, options, inputs)
     agreement = facts.agreement
     if agreement < _LONE and facts.cancellation > 0:
         yield BATCH_CANCELLATION.issue(
@@ -107,7 +111,9 @@ def _opposing(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
     )
 
 
-def _duplicates(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
+def _duplicates(
+    facts: GramFacts, options: TraceOptions, inputs: Sequence[Tensor]
+) -> Iterator[Issue]:
     squares = facts.squares
     distance = torch.add(squares[:, None], facts.gram, alpha=-2).add_(squares)
     near = distance <= _EQUAL * squares[:, None]
@@ -117,15 +123,24 @@ def _duplicates(facts: GramFacts, options: TraceOptions) -> Iterator[Issue]:
     pairs = equal.triu(1).nonzero()
     if not len(pairs):
         return
-    first, second = (int(i) for i in pairs[0])
+    rows = [tensor for tensor in inputs if tensor.dim() and len(tensor) == len(squares)]
+    same = [(i, j) for i, j in pairs[:_SHOWN].tolist() if _are_equal(rows, i, j)]
+    few = 4 * int(equal.triu(1).any(0).sum()) <= len(squares)  # else the data are discrete
+    first, second = same[0] if same else (int(i) for i in pairs[0])
     more = "" if len(pairs) == 1 else f"; {len(pairs)} pairs are"
     yield SAMPLE_DUPLICATE.issue(
         f"Samples {first} and {second} have the same gradient: cosine "
         f"{float(facts.cosines[first, second]):.6f}, limit {options.duplicate_cosine}{more}.",
         where=Location(sample=second),
+        severity=None if same and few else Severity.INFO,
         cosine=Quantity(value=float(facts.cosines[first, second]), limit=options.duplicate_cosine),
         pairs=len(pairs),
     )
+
+
+def _are_equal(rows: Sequence[Tensor], first: int, second: int) -> bool:
+    """Whether two samples are the same; what cannot be compared is."""
+    return all(torch.equal(tensor[first], tensor[second]) for tensor in rows)
 
 
 def label_suspects(

@@ -145,7 +145,7 @@ def _judged(study: StudyResult, method: Method, batch: Batch) -> SamplesResult:
         lengths = total.clamp(min=0).sqrt().tolist() if facts is None else facts.lengths
         found += norm_issues(lengths, options)
     if facts is not None and method == "exact":
-        found += pair_issues(facts, options)
+        found += pair_issues(facts, options, batch.tensors())
         if labels is not None:
             losses, labels_there = study.losses, labels.to(facts.gram.device)
             found += label_suspects(facts, labels_there, losses, options)

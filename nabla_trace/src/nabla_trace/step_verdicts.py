@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from nabla_core.issue import Issue, Quantity
+from nabla_core.severity import Severity
 
 from .options import TraceOptions
 from .rules.step_size import (
@@ -28,6 +29,9 @@ _SOON_GONE = 1.0
 
 _FALLEN = 0.5
 """Share of the first loss below which a jump in the first steps is made up for."""
+
+_RISEN = 1.5
+"""Share of the first loss from which being at the noise floor is no matter of taste."""
 
 _BLOWN_UP = 10.0
 """Rise in first losses from which one step is enough to tell."""
@@ -62,6 +66,7 @@ def step_issues(
             f"{options.noise_alpha:.2f}: at or above the noise floor of this batch size.",
             step=last,
             phase="optimizer",
+            severity=None if _level(following) > _RISEN else Severity.INFO,
             confidence=0.8,
             alpha=Quantity(value=alpha, limit=options.noise_alpha),
             probes=len(following),
@@ -73,6 +78,7 @@ def step_issues(
             "along themselves.",
             step=last,
             phase="optimizer",
+            severity=None if _gets_nowhere(alpha, following) else Severity.INFO,
             confidence=0.8,
             alpha=Quantity(value=alpha, limit=options.too_small_alpha),
             probes=len(following),
@@ -120,6 +126,22 @@ def _is_made_up_for(jump: float, following: Sequence[NextBatchProbe]) -> bool:
         return False
     latest = [probe.before for probe in later[-max(3, len(later) // 3) :]]
     return all(map(math.isfinite, latest)) and median(latest) < _FALLEN * following[0].before
+
+
+def _level(following: Sequence[NextBatchProbe]) -> float:
+    """Return the loss of the latest third, in first losses."""
+    latest = [probe.before for probe in following[-max(3, len(following) // 3) :]]
+    first = following[0].before
+    return median(latest) / first if first > 0 else math.inf
+
+
+def _gets_nowhere(alpha: float, following: Sequence[NextBatchProbe]) -> bool:
+    """Whether all steps so far would not make the way along one, and the loss shows it."""
+    known = [probe for probe in following if probe.is_finite]
+    bend = abs(sum(probe.curvature for probe in known))
+    is_straight = bend <= 4 * sum(probe.resolution for probe in known)  # of three losses, rounded
+    nowhere = is_straight or (1 + alpha) * (following[-1].step + 1) < 1
+    return nowhere and _level(following) >= _FALLEN
 
 
 def _early_jump(following: Sequence[NextBatchProbe]) -> tuple[float, int] | None:

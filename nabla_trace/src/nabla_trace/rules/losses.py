@@ -22,9 +22,11 @@ LOSS_CONFLICT = Rule(
     " suggests.",
     fix="Detach what one loss should only look at, reweight, give each loss its own layers,"
     " or project the gradients (PCGrad).",
-    limits="Judged on all shared parameters together, not on one bias. Opposition is what a "
-    "regulariser does near the optimum; a loss whose gradient is ten times smaller is "
-    "no opponent. One batch: persistence is not shown.",
+    limits="Judged on all shared parameters together, not on one bias; a loss whose gradient is "
+    "ten times smaller is no opponent. Opposition alone is no fault, and information only: "
+    "critics, penalties and compromises are made of it. It is a finding where the graph shows a "
+    "loss and its negative, contradictory targets of one output, or a residual that is not "
+    "detached. One batch: persistence is not shown.",
     severity=Severity.MEDIUM,
     since="0.1",
     aliases=("NG2003",),
@@ -42,7 +44,8 @@ LOSS_CANCELLATION = Rule(
     "around.",
     fix="See which pair opposes (GEO101); lower the weight of one loss, or detach its input.",
     limits="1 - |sum| / sum of lengths, with the weights that the total loss applies. It "
-    "measures lost length and says nothing about causes; three orthogonal losses of one"
+    "measures lost length and says nothing about causes: it is as severe as the conflicts "
+    "(GEO101) of the same losses, information only without one; three orthogonal losses of one"
     " size lose 0.42 without any conflict, so that share is left out.",
     severity=Severity.MEDIUM,
     since="0.1",
@@ -60,7 +63,9 @@ LOSS_DOMINANCE = Rule(
     rationale="The other losses are logged but do not train the shared parameters.",
     fix="Normalise the losses, raise the small weights, or drop what is not needed.",
     limits="Length of gradients at one step; a small gradient can be all that a converged loss"
-    " needs.",
+    " needs. Low where all losses are compared with targets and their gradients are in "
+    "proportion to their values, so that only factors make the difference; else, as with a small "
+    "penalty, information only.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(
@@ -75,7 +80,8 @@ LOSS_WORSENED = Rule(
     summary="One loss got worse through the step that lowered the total.",
     rationale="The step paid for one loss with another.",
     fix="Compare the gradients of the two (level=layers), and lower the weight of the winner.",
-    limits="The same batch before and after one step; a single step of a noisy loss proves little.",
+    limits="The same batch before and after one step; a single step of a noisy loss proves little. "
+    "Information only where less than half of what the other losses gained was given back.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(
@@ -92,7 +98,8 @@ LOSS_DEAD = Rule(
     fix="Remove the detach, item() or no_grad between the parameters and the loss, or trace"
     " its parameters.",
     limits="A loss that is only logged has no gradient on purpose; so has one of parameters "
-    "that are not traced.",
+    "that are not traced. Information only where the loss is exactly 0 or ends in a clamp: a "
+    "margin that is kept, or a weight that is not yet switched on.",
     severity=Severity.MEDIUM,
     since="0.1",
     example=Example(

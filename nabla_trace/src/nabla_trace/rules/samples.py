@@ -54,7 +54,8 @@ SAMPLE_DUPLICATE = Rule(
     rationale="A duplicate counts twice and leaks over a split.",
     fix="Remove the duplicates, or sample without replacement.",
     limits="Equal gradients at this state of the model: different samples that the model "
-    "cannot tell apart look the same.",
+    "cannot tell apart look the same. Information only where the inputs differ, or where more than "
+    "a quarter of the batch has a twin, as data with few possible values do.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(

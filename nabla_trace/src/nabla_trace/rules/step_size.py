@@ -20,7 +20,9 @@ STEP_TOO_SMALL = Rule(
     rationale="Training takes many times the steps that it needs.",
     fix="Raise the learning rate by three to ten; keep the schedule.",
     limits="A parabola through the loss before and after the step, on the batch of the step. "
-    "At an early warm-up small steps are intended.",
+    "At an early warm-up small steps are intended. Information only where the steps so far have "
+    "room for the whole way, or the loss has halved: then training is slower than it could be, "
+    "which may be meant (fine-tuning, the end of a schedule).",
     severity=Severity.LOW,
     since="0.1",
     example=Example(
@@ -38,7 +40,8 @@ STEP_ABOVE_NOISE = Rule(
     fix="Lower the learning rate, or raise the batch size; at the end of training this is "
     "the time to decay.",
     limits="Judged on the next batch. In a stationary state this is so by construction: the "
-    "run is at its noise floor and need not diverge.",
+    "run is at its noise floor and need not diverge. Information only while the loss is below one "
+    "and a half of its start.",
     severity=Severity.LOW,
     since="0.1",
     example=Example(

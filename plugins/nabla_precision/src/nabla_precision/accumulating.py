@@ -8,6 +8,7 @@ rounded once; that is also faster than the half kernels of a CPU, and does not d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Accumulating", "moves_numbers"]
+__all__ = ["Accumulating", "moves_numbers", "unwatched"]
 
 _MOVES = frozenset(
     {
@@ -86,14 +87,14 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._dtype = dtype
         self._is_wide = torch.finfo(dtype).bits >= 32
         self._kinds: dict[OpOverload, _Kind] = {}
-        self._storages: set[int] = set()
-        self._wide: dict[tuple[object, ...], Tensor] = {}
+        self._remembered: dict[int, tuple[Tensor, Tensor | None]] = {}
         self.operations = 0
 
     def remember(self, parameter: Tensor) -> None:
         """Widen a tensor once only: it stays alive and nobody writes to it."""
-        if parameter.dtype is self._dtype:
-            self._storages.add(parameter.untyped_storage().data_ptr())
+        is_whole = parameter.is_contiguous() and not parameter.storage_offset()
+        if parameter.dtype is self._dtype and not self._is_wide and is_whole:
+            self._remembered[parameter.untyped_storage().data_ptr()] = (parameter, None)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -160,12 +161,17 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.float32 if value is self._dtype else value  # the dtype of a result
 
     def _wide_tensor(self, tensor: Tensor) -> Tensor:
-        if tensor.is_sparse or tensor.untyped_storage().data_ptr() not in self._storages:
+        """Return a tensor in float32; of what is remembered, the same view of one wide copy."""
+        if tensor.is_sparse:
             return tensor.to(torch.float32)
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if key not in self._wide:
-            self._wide[key] = tensor.to(torch.float32)
-        return self._wide[key]
+        place = tensor.untyped_storage().data_ptr()
+        narrow, wide = self._remembered.get(place, (None, None))
+        if narrow is None:
+            return tensor.to(torch.float32)
+        if wide is None:
+            wide = narrow.detach().to(torch.float32)
+            self._remembered[place] = (narrow, wide)
+        return wide.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def _narrowed(self, result: object) -> object:
         if isinstance(result, Tensor):
@@ -173,6 +179,12 @@ class Accumulating(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(result, (list, tuple)):
             return type(result)(self._narrowed(part) for part in result)
         return result
+
+
+def unwatched() -> AbstractContextManager[object]:
+    """Return a context in which no operation comes to a mode: for what is measured, not judged."""
+    guard: AbstractContextManager[object] = torch._C._DisableTorchDispatch()
+    return guard
 
 
 def moves_numbers(func: OpOverload) -> bool:

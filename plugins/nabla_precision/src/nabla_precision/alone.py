@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Module
 
-from .accumulating import Accumulating
+from .accumulating import Accumulating, unwatched
 from .calls import Frame, answering
 from .restoring import set_device_states
 from .tree import dense, mapped, tensors_in
@@ -144,15 +144,16 @@ def run_alone(
     state = cast.state(frame.module)
     mode = cast.mode
     before = 0 if mode is None else mode.operations
+    scaled = {position: cast(cotangent) for position, cotangent in cotangents.items()}
     with torch.set_grad_enabled(wanted), nullcontext() if mode is None else mode:
         with answering(frame, _answer(frame, cast, leaves if wanted else None)) as passed:
             output = call_with(frame.module, state, args, kwargs)
         outputs = [*passed, *tensors_in(output)]
-        alone = Alone(outputs=[tensor.detach() for tensor in outputs], leaves=leaves)
+        with unwatched():
+            alone = Alone(outputs=[tensor.detach() for tensor in outputs], leaves=leaves)
         alone.operations = -1 if mode is None else mode.operations - before
         if wanted:
             leaves += own_parameters(frame, cast)
-            scaled = {position: cast(cotangent) for position, cotangent in cotangents.items()}
             alone.grads = _gradients(outputs, leaves, scaled, keep=with_natural)
             if with_natural:
                 alone.natural = _natural_norms(outputs, leaves, scaled)
@@ -193,7 +194,7 @@ def _answer(frame: Frame, cast: Cast, leaves: list[Leaf] | None) -> Callable[[Te
     exact = _answers_grads(frame)
 
     def change(tensor: Tensor) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), unwatched():
             changed = cast(tensor)
         grad = next(exact, None)
         if leaves is None or grad is None:
@@ -228,7 +229,8 @@ def _gradients(
         retain_graph=keep,
         allow_unused=True,
     )
-    return [None if grad is None else dense(grad) for grad in found]
+    with unwatched():
+        return [None if grad is None else dense(grad) for grad in found]
 
 
 def _natural_norms(

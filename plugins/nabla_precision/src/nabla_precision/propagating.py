@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .accumulating import Accumulating
+from .accumulating import Accumulating, unwatched
 from .alone import Cast, call_with
 from .calls import Frame, Original, replaced_call
 from .exact import norm
@@ -43,13 +43,15 @@ def propagated_errors(
         number = _next(numbers, frames, module)
         output = original(module, *args, **kwargs)
         if number is not None:
-            errors[number] = _error(tensors_in(output), tensors_in(frames[number].output))
+            with unwatched():
+                errors[number] = _error(tensors_in(output), tensors_in(frames[number].output))
         return output
 
     set_device_states(start)
     args, kwargs = mapped((batch.args, dict(batch.kwargs)), cast)
+    mode = cast.mode or Accumulating(cast.dtype)
     try:
-        with torch.no_grad(), replaced_call(call), Accumulating(cast.dtype):
+        with torch.no_grad(), replaced_call(call), mode:
             call_with(model, cast.state(model), args, kwargs)
     except Exception:
         return errors  # what was measured up to there is right; the module itself says why it fails
