@@ -62,7 +62,7 @@ def test_a_damaged_run_is_told_with_its_place(store, nabla):
 
     assert code == 1
     assert "REP201 record-corrupt" in out and "checkpoint of step 3 cannot be used" in out
-    assert out.endswith("not intact: 1 issues\n")
+    assert out.endswith("not intact: 1 issue\n")
 
 
 def test_an_unclosed_run_is_told_and_passes(store, nabla):

@@ -335,7 +335,8 @@ def test_state_of_its_own_excuses_no_other_program(script):
     assert "state of the program's own" in result.issues[0].message
 
 
-def test_an_evaluation_in_the_middle_of_an_epoch(script):
+@pytest.mark.parametrize("drawn", [0, 4000])
+def test_an_evaluation_in_the_middle_of_an_epoch(script, drawn):
     def run():
         program, held_out = Plain(), rows(12)
         for number, batch in enumerate(itertools.chain(*(program.loader for _ in range(3)))):
@@ -343,13 +344,32 @@ def test_an_evaluation_in_the_middle_of_an_epoch(script):
             if number == 4:
                 with torch.no_grad():
                     sum(program.model(x).sum() for x, _ in held_out)
+                    torch.rand(drawn)
 
     result, _ = captured(script, run, build=Plain)
 
+    if not drawn:  # how much was drawn is found out, and drawn again
+        assert result.status == "MATCH", result.format()
+        assert result.issues[0].step == 5
+        return
     assert result.status == "UNVERIFIED"
     assert "before step 5 " in result.cautions[0] and "an evaluation" in result.cautions[0]
     assert {one.step for one in result.steps} == {*range(1, 5), *range(9, 30)}
     assert {one.status for one in result.steps} == {"MATCH"}
+
+
+def test_what_a_loop_draws_between_its_steps(script):
+    def run():
+        program = Plain()
+        for number, batch in enumerate(program.loader):
+            program.step(batch)
+            if number in (3, 6):
+                random.random(), np.random.randint(9), torch.randint(5, (3,))
+
+    result, _ = captured(script, run, build=Plain)
+    assert result.status == "MATCH", result.format()
+    assert "(torch, numpy, python)" in result.issues[0].message
+    assert "in 2 steps" in result.issues[0].message
 
 
 def test_another_state_put_into_the_model(script):

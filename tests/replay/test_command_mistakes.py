@@ -205,6 +205,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_goes(folder, nabla):
     [
         (["--metric", "accuracy", "--greater-than", "3"], 4, "(what was: loss, lr)"),
         (["--metric", "loss", "--greater-than", "1e9"], 0, "no bad step was found"),
+        (["--nonfinite"], 0, "nabla bisect run --metric loss --nonfinite"),
         (["--predicate", "program.py:large", "--build", "program.py:build"], 0, "no bad step"),
         (["--predicate", "program.py:talkative"], 2, "the predicate returned str"),
         (["--predicate", "program.py:broken_predicate"], 3, "KeyError: 'nowhere'"),

@@ -31,7 +31,7 @@ class _Limits(TypedDict):
 
 @click.command("bisect")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--metric", metavar="NAME", help="A recorded number, e.g. loss.")
+@click.option("--metric", metavar="NAME", help="A recorded number; by default loss.")
 @click.option("--greater-than", type=float, metavar="X", help="Bad is a metric above X, or NaN.")
 @click.option("--less-than", type=float, metavar="X", help="Bad is a metric below X, or NaN.")
 @click.option("--nonfinite", is_flag=True, help="Bad is a metric that is NaN or infinite.")
@@ -56,6 +56,9 @@ def bisect(
     when good and bad could not be told apart. Use --fail-on medium to exit with 1 when a bad step
     was found.
     """
+    limited = any(one not in (None, False) for one in limits.values())
+    if metric is None and predicate is None and limited:
+        metric = "loss"
     if (metric is None) == (predicate is None):
         raise UsageError(
             "nabla bisect: say what is bad: --metric loss --greater-than 10, or --predicate TARGET"
@@ -66,7 +69,7 @@ def bisect(
     with of_program(f"bisect {predicate or metric}"):
         result = _search(run, metric, (predicate, build), limits)
     asked = ["--predicate", predicate] if predicate else ["--metric", str(metric)]
-    words = ["bisect", str(run), *asked]
+    words = ["bisect", str(run), *asked, *_words(limits)]
     rules = [rule for rule in RULES if rule.id.startswith("REP30")]
     code = deliver(request, words, (rules, result.issues), ("Bisect", tuple(_told(result))))
     return code if code or result.is_conclusive else EXIT_NOTHING_CHECKED
@@ -89,6 +92,17 @@ def _search(
         asked = cast("StatePredicate", load_factory(predicate, run))
         program = None if build is None else load_factory(build, run)
         return search(run, asked, build=program, progress=bar)
+
+
+def _words(limits: _Limits) -> list[str]:
+    """Return the limits as they were written."""
+    found = ["--nonfinite"] if limits["nonfinite"] else []
+    for name, limit in (
+        ("--greater-than", limits["greater_than"]),
+        ("--less-than", limits["less_than"]),
+    ):
+        found += [] if limit is None else [name, f"{limit:g}"]
+    return found
 
 
 def _told(result: BisectResult) -> list[str]:

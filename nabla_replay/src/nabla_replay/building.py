@@ -57,6 +57,8 @@ def _instead(module: object) -> str:
 
 
 def _load_file(path: Path, run: Path) -> ModuleType:
+    # not nabla_core.user_code: what a program raises is its own failure, told with its own lines
+    # and exit code 3, and no input that cannot be read
     place = path.resolve()
     if place.is_relative_to(run.resolve()):
         raise UsageError(f"{path}: lies inside the run; code that came with a run is not executed")

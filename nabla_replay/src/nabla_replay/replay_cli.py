@@ -106,10 +106,12 @@ def _verify(request: ReportRequest, run: Path) -> int:
     from .progress import ProgressBar
     from .rules import RULES
     from .store.verify import verify_run
+    from .wording import amount
 
     with ProgressBar("verify") as bar:
         found = verify_run(run, bar)
-    text = f"run {found.run_id}: {found.steps} steps and {found.checkpoints} checkpoints are intact"
+    stored = f"{amount(found.steps, 'step')} and {amount(found.checkpoints, 'checkpoint')}"
+    text = f"run {found.run_id}: {stored} intact"
     rules = [rule for rule in RULES if rule.id.startswith("REP20")]
     words = ["replay", str(run), "--verify-only"]
     return deliver(request, words, (rules, found.issues), ("Stored", (text,)))

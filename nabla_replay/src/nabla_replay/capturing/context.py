@@ -21,6 +21,7 @@ from ..fingerprints.fingerprinter import Fingerprinter
 from ..fingerprints.layout import whole_weight
 from ..rules import CAPTURE_DEGRADED
 from ..store.entries import StepEntry
+from ..wording import amount
 from .arguments import batch_of, loss_of, signals_of, step_of, tensors_of
 from .contracts import wanted_contracts
 from .live import StepBoundary
@@ -292,8 +293,8 @@ class Capture:
         """Say that some steps were none of those that are captured."""
         self._verdicts.tell(
             CAPTURE_DEGRADED.issue(
-                f"{steps} steps of an optimizer that is not captured moved the model's parameters "
-                f"(captured are {len(self._parts.optimizers)}): they are not recorded.",
+                f"{amount(steps, 'step')} of an optimizer that is not captured moved the model's "
+                f"parameters (captured are {len(self._parts.optimizers)}): not recorded.",
                 severity=Severity.LOW,
                 steps=steps,
             )
@@ -302,7 +303,7 @@ class Capture:
     def _degraded(self, reason: str, consequence: str) -> None:
         self._verdicts.tell(
             CAPTURE_DEGRADED.issue(
-                f"The capture failed after {self.steps} steps: {reason}; {consequence}, "
+                f"The capture failed after {amount(self.steps, 'step')}: {reason}; {consequence}, "
                 "the training goes on.",
                 reason=reason,
             )

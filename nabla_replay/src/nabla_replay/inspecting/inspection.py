@@ -11,6 +11,8 @@ from nabla_core.reporters.style import Style, printable
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
+from ..wording import amount
+
 __all__ = ["Fact", "Inspection", "Kind", "size_text"]
 
 Kind: TypeAlias = Literal[
@@ -64,7 +66,7 @@ class Inspection(ResultMixin):
             return "not opened"
         if self.passed:
             return "intact" if self.kind in ("captured run", "failure artifact") else "well formed"
-        return f"not intact: {len(self.failures)} issues"
+        return f"not intact: {amount(len(self.failures), 'issue')}"
 
 
 def size_text(size_bytes: int) -> str:

@@ -13,6 +13,7 @@ from ..store.header import RunHeader
 from ..store.rank_log import RankLog
 from ..store.reader import RunReader
 from ..store.verify import verify_run
+from ..wording import amount
 from .inspection import Fact, Inspection, size_text
 
 __all__ = ["inspect_run"]
@@ -62,12 +63,12 @@ def _log_facts(log: RankLog, prefix: str) -> Iterator[Fact]:
     stored = list(log.entries(CheckpointEntry))
     lost = sum(gap.records for gap in log.entries(GapEntry))
     if steps:
-        span = f"{steps[0].step} to {steps[-1].step} ({len(steps)} records)"
+        span = f"{steps[0].step} to {steps[-1].step} ({amount(len(steps), 'record')})"
         yield f"{prefix}steps", span if not lost else f"{span}, {lost} lost to a failing disk"
         looked = sum(not step.is_brief for step in steps)
         if looked < len(steps):
             brief = "the others are recorded in brief: loss, place in the data, one parameter"
-            yield f"{prefix}fingerprints", f"of {looked} steps; {brief}"
+            yield f"{prefix}fingerprints", f"of {amount(looked, 'step')}; {brief}"
     else:
         yield f"{prefix}steps", "none"
     losses = [step.loss for step in steps if step.loss is not None]

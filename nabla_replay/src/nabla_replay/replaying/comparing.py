@@ -90,6 +90,11 @@ class StepResult:
             one.component == "extra" and one.status == "DIVERGENCE" for one in self.components
         )
 
+    @property
+    def differs_in_extra_only(self) -> bool:
+        """Whether all but the extra state is as it was: it is last in the order of cause."""
+        return self.first is not None and self.first.component == "extra"
+
     def without_extra(self) -> StepResult:
         """Return the same with the extra state not compared."""
         reason = "the recorded program changed it between two epochs"

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..capturing.between import ProgramChanged
-from ..capturing.owners import FOUND
 from ..environment.comparing import Difference, differences
 from ..environment.gathering import gather_settings
 from ..errors import RecordError
-from ..store.reader import RunReader
 from .comparing import StepResult, compare_step
+from .drawing import Draws
 from .feed import DataEnded
-from .fitting import fitted
 from .guessing import IDLE, better_habits, first_difference
-from .habits import Habits, takes_ahead
+from .habits import Habits
 from .history import Segment, Snapshot, segments_of
 from .localizing import ModulePlace
-from .options import ReplayOptions
 from .placing import place_between, place_of, since_when
-from .program import Program, program_of
-from .reasons import AT_EPOCH, AT_ONCE, STALE_EXTRA, TAKEN_AHEAD, Reasons, keeps_workers
+from .program import Program
+from .reasons import AT_ONCE, STALE_EXTRA, Reasons, keeps_workers
 from .result import Divergence, ReplayResult
+from .second_look import SecondLook
 from .spans import spans
-from .tables import fingerprinter_for
-from .verdicts import from_beginning_issue, rates_issue, replay_issues
+from .stage import Stage
+from .verdicts import counters_issue, draws_issue, from_beginning_issue, rates_issue, replay_issues
 from .window import Executed, Window
 
 __all__ = ["Course"]
-
-_FAR = 10  # a second try from the beginning executes at most so many times the steps asked for
-_NEAR_STEPS = 2000  # ... or so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +35,12 @@ class _Blocked:
     Attributes:
         index: of the step.
         is_idle: whether the replayed program took no step of its optimizer.
+        is_evaluated: whether the recorded one had evaluated before it, and drawn random numbers.
     """
 
     index: int
     is_idle: bool = False
+    is_evaluated: bool = False
 
 
 @dataclass(slots=True)
@@ -52,26 +48,30 @@ class Course:
     """One replay.
 
     Attributes:
-        reader: of the run.
-        options: what was asked for.
-        given: the program, as it was given.
+        stage: the run, what was asked for, and the program.
         steps: what was compared.
         missing: components that the program lacks.
         reasons: what stands in the way of exactness.
         done: steps compared so far.
         restarted: checkpoint from which steps did not match, while they do from the beginning on.
         habits: what the recorded loop did around its steps, as far as it was found out.
+        counted: numbers of the program's own that were set.
+        drawn: by step, what was drawn from the global generators before it.
+        is_elsewhere: whether settings differ that break exactness.
+        has_ended: whether the loader gave fewer batches than were recorded.
     """
 
-    reader: RunReader
-    options: ReplayOptions
-    given: Mapping[str, object]
+    stage: Stage
     steps: list[StepResult] = field(default_factory=list)
     missing: tuple[str, ...] = ()
     reasons: Reasons = field(default_factory=Reasons)
     done: int = 0
     restarted: int | None = None
     habits: Habits = field(default_factory=Habits)
+    counted: dict[str, None] = field(default_factory=dict)
+    drawn: dict[int, Draws] = field(default_factory=dict)
+    is_elsewhere: bool = False
+    has_ended: bool = False
 
     def run(self) -> ReplayResult:
         """Execute and compare, up to the first difference.
@@ -81,15 +81,17 @@ class Course:
             RecordError: nothing of what was asked for was recorded.
             CheckpointError: the checkpoint to start from is damaged.
         """
-        segments = segments_of(self.reader.log(self.options.rank))
-        chosen = spans(segments, self.options.from_step, self.options.to_step)
+        options, reader = self.stage.options, self.stage.reader
+        segments = segments_of(reader.log(options.rank))
+        chosen = spans(segments, options.from_step, options.to_step)
         planned = sum(last - first + 1 for _, first, last in chosen)
         environment: tuple[Difference, ...] = ()
         found: Divergence | None = None
         for segment, first, last in chosen:
-            program = self._anew(self.given)  # each was recorded by a process of its own
-            environment = environment or _environment(segment, program)
-            window = self._window(segment, program)
+            self.habits = replace(self.habits, counters=(), counted_before=0, draws=())
+            window = self._window(segment)  # each was recorded by a process of its own
+            environment = environment or _environment(segment, window.program)
+            self.is_elsewhere = any(one.breaks for one in environment)
             found = self._span(window, (first, last, planned))
             if found is not None:
                 break
@@ -99,7 +101,7 @@ class Course:
         self, found: Divergence | None, environment: tuple[Difference, ...], planned: int
     ) -> ReplayResult:
         if found is None:  # nobody said that it matters, and it did not
-            unasked = {f"extra {name}" for name in self._unasked}
+            unasked = {f"extra {name}" for name in self.stage.unasked}
             self.missing = tuple(name for name in self.missing if name not in unasked)
         reasons = (*(f"no {name} to restore" for name in self.missing), *self.reasons.told)
         issues = list(replay_issues(tuple(self.steps), found, environment, reasons))
@@ -107,8 +109,12 @@ class Course:
             issues.append(from_beginning_issue(self.restarted))
         if self.habits.rates != "step":
             issues.append(rates_issue(self.habits.rates))
+        if self.counted:
+            issues.append(counters_issue(tuple(self.counted)))
+        if self.drawn:
+            issues.append(draws_issue(self.drawn))
         return ReplayResult(
-            run=self.reader.folder,
+            run=self.stage.reader.folder,
             issues=tuple(issues),
             steps=tuple(self.steps),
             divergence=found,
@@ -126,7 +132,6 @@ class Course:
         first, last, planned = places
         again: Snapshot | None = None
         while True:
-            kept = len(self.steps), self.done
             try:
                 start = window.restore(first)
             except RecordError as error:
@@ -135,26 +140,46 @@ class Course:
                 self.reasons.add(str(error))  # the program had become another one
                 return None
             self.missing = tuple(dict.fromkeys((*self.missing, *window.missing)))
-            found = self._stretch(window, (start, first, last), planned)
-            better = self._better(window, found, first, start)
-            if better is not None:
-                self.habits = better
-                del self.steps[kept[0] :]
-                self.done = kept[1]
-                window = self._window(window.segment, self._anew(self.given))
+            found = self._judged(window, (start, first, last), planned)
+            if isinstance(found, Habits):
+                window = self._window(window.segment)
                 continue
-            if isinstance(found, Divergence):
-                return self._second_look(window, found, (start, first, last), kept)
-            if found is None:
-                return None
+            if not isinstance(found, _Blocked):
+                return found
             if found.is_idle:
                 self.reasons.idle.append(window.segment.steps[found.index].step)
+            elif found.is_evaluated:
+                self.reasons.evaluated.append(window.segment.steps[found.index].step)
             again = window.segment.snapshot_after(found.index)
             if again is None or again.records > last:
                 return None
             first = again.records
             if self.habits.from_empty:  # it may be executed from its beginning
-                window = self._window(window.segment, self._anew(self.given))
+                window = self._window(window.segment)
+
+    def _judged(
+        self, window: Window, places: tuple[int, int, int], planned: int
+    ) -> Divergence | _Blocked | Habits | None:
+        """Compare steps; return what ended that, or the habits with which they are tried again."""
+        start, first, _ = places
+        kept = len(self.steps), self.done
+        found = self._stretch(window, places, planned)
+        better: Divergence | Habits | None = self._better(window, found, first, start)
+        if isinstance(found, _Blocked) and found.is_evaluated:
+            look = SecondLook(self.stage, self.reasons, self.habits)
+            better = look.drawn(window.segment, first, found.index)
+        if better is None:
+            if not isinstance(found, Divergence):
+                return found
+            better = self._second_look(window, found, places, kept)
+        if isinstance(better, Habits):
+            self.habits = better
+            self.counted.update(dict.fromkeys(one.path for one in better.counters))
+            steps = window.segment.steps
+            self.drawn.update((steps[index].step, words) for index, words in better.draws)
+            del self.steps[kept[0] :]
+            self.done = kept[1]
+        return better
 
     def _better(
         self, window: Window, found: Divergence | _Blocked | None, first: int, start: int
@@ -175,9 +200,9 @@ class Course:
         def tried(habits: Habits) -> str | None:
             if lacks and habits.rates != "step":
                 return None  # a schedule that is missing is told as that
-            if habits.from_empty and self.given.get("build") is None:
+            if habits.from_empty and not self.stage.builds:
                 return None
-            again = self._window(segment, self._anew(self.given), habits)
+            again = self._window(segment, habits)
             return first_difference(again, first, index)
 
         return better_habits(self.habits, segment, (index, component), tried)
@@ -187,14 +212,14 @@ class Course:
     ) -> Divergence | _Blocked | None:
         """Execute steps from ``start``, a checkpoint, to ``last``; compare from ``first`` on."""
         start, first, last = places
-        executed = window.run(start, last, self._traces_of(window.segment))
+        executed = window.run(start, last, self.stage.traces_of(window.segment))
         index = start
         try:
             for one in executed:
                 index = one.index
                 found = self._compare(window, one, compared=one.index >= first)
-                if self.options.progress is not None:
-                    self.options.progress(self.done, planned)
+                if self.stage.options.progress is not None:
+                    self.stage.options.progress(self.done, planned)
                 if found is not None:
                     return found
         except ProgramChanged as error:
@@ -203,8 +228,14 @@ class Course:
         except DataEnded as error:
             step = window.segment.steps[min(index + 1, last)].step
             self.reasons.add(str(error))
+            self.has_ended = True
             return Divergence(step=step, component="loader")
         return None
+
+    @property
+    def _lacks_a_part(self) -> bool:
+        """Whether something that steps was not put back: then it is not hidden."""
+        return any(not name.startswith("extra ") for name in self.missing)
 
     def _second_look(
         self,
@@ -212,23 +243,31 @@ class Course:
         found: Divergence,
         places: tuple[int, int, int],
         kept: tuple[int, int],
-    ) -> Divergence | None:
+    ) -> Divergence | Habits | None:
         """Judge a difference: does the program hold state that no checkpoint holds?
-
-        A counter of its own may show many steps after the checkpoint that does not hold it.
 
         Args:
             window: in which it was found.
             found: the difference.
             places: index after the checkpoint, first and last index that were asked for.
             kept: how many results there were before.
+
+        Returns:
+            The difference if it stays one; habits to try again with; else nothing.
         """
         start, first, last = places
         segment = window.segment
         carried = keeps_workers(segment, start)
-        if found.component == "loader" and not carried:
+        if self.has_ended and not carried:
             return found
-        matching = self._from_beginning(segment, first, last)
+        look = SecondLook(self.stage, self.reasons, self.habits)
+        index = segment.index_of(found.step, start)
+        # where settings break exactness, a difference says nothing about the program
+        asked = None if self.is_elsewhere else index
+        better = None if asked is None else look.better(segment, first, asked)
+        if better is not None:
+            return better
+        matching = look.from_beginning(segment, first, last)
         if matching is not None:
             self.steps[kept[0] :] = matching
             self.done = kept[1] + len(matching)
@@ -238,43 +277,17 @@ class Course:
             self.reasons.add_workers()
             del self.steps[kept[0] :]
             return None
-        at_once = found.step == segment.steps[start].step
-        if at_once and self.habits.uses == "taken" and takes_ahead(segment):
-            self.reasons.add(TAKEN_AHEAD)
-            del self.steps[kept[0] :]
+        whole = asked is not None and not self._lacks_a_part
+        reason = look.own_state(segment, first, index) if whole else None
+        reason = reason or (None if self.is_elsewhere else look.outside(segment, found, start))
+        if reason is not None:
+            self.reasons.add(reason)
+            self.steps[kept[0] :] = [one for one in self.steps[kept[0] :] if one.first is None]
             return None
+        at_once = found.step == segment.steps[start].step
         if at_once and (start or segment.unrecorded or segment.number):
             self.reasons.add(AT_ONCE)
-        elif segment.begins_epoch(found.step):
-            self.reasons.add(AT_EPOCH)
         return found
-
-    def _from_beginning(self, segment: Segment, first: int, last: int) -> list[StepResult] | None:
-        """Execute a program made anew from its first step on; return the steps from ``first`` on
-        if all match."""
-        build = self.given.get("build")
-        near = last <= max(_NEAR_STEPS, _FAR * (last - first + 1))
-        if build is None or not near:
-            return None
-        window = self._window(segment, self._anew(self.given))
-        found: list[StepResult] = []
-        try:
-            for one in window.run(window.start_over(), last, self._traces_of(segment)):
-                if one.recorded is None or one.replayed is None:
-                    return None
-                made = window.fingerprinter
-                result = compare_step(
-                    one.recorded, one.replayed, made, segment.number, self._unasked
-                )
-                if (
-                    result.status != "MATCH"
-                    or place_of(window, one, result, self.reasons) is not None
-                ):
-                    return None
-                found.append(result)
-        except RecordError:
-            return None
-        return found[first:]
 
     def _compare(
         self, window: Window, one: Executed, *, compared: bool
@@ -286,15 +299,16 @@ class Course:
             return _Blocked(index=one.index, is_idle=True)
         segment = window.segment
         result = compare_step(
-            one.recorded, one.replayed, window.fingerprinter, segment.number, self._unasked
+            one.recorded, one.replayed, window.fingerprinter, segment.number, self.stage.unasked
         )
+        if result.differs_in_extra_only:
+            window.has_stale_extra |= segment.begins_epoch(one.recorded.step)
         if window.has_stale_extra and result.diverging_extra:
             self.reasons.add(STALE_EXTRA)
             result = result.without_extra()
         others = segment.evaluated.get(one.index, 0) - one.evaluations
         if others > 0 and result.drew_otherwise:
-            self.reasons.evaluated.append(one.recorded.step)
-            return _Blocked(index=one.index)
+            return _Blocked(index=one.index, is_evaluated=True)
         if one.index in segment.loaded and result.first is not None:
             self.reasons.loaded.append(one.recorded.step)
             return _Blocked(index=one.index)
@@ -305,7 +319,7 @@ class Course:
         first = result.first
         if first is None and place is None:
             return None
-        if place is None and self.options.localize:
+        if place is None and self.stage.options.localize:
             place = self._place_by_reference(window, one.index)
         component = "modules" if first is None else first.component
         return Divergence(
@@ -317,32 +331,17 @@ class Course:
         )
 
     # ------------------------------------------------------------------ modules
-    def _traces_of(self, segment: Segment) -> Callable[[int], bool]:
-        """Whether the modules of a step are to be compared."""
-        return (segment.traces if self.options.localize else {}).__contains__
-
     def _place_by_reference(self, window: Window, index: int) -> ModulePlace | None:
         """Execute a step twice, with the right program and with this one, and compare them."""
-        if self.options.reference is None:
+        reference = self.stage.options.reference
+        if reference is None:
             return None
         # made anew: what it has counted so far must not count
-        right, mine = self._anew({"build": self.options.reference}), self._anew(self.given)
-        return place_between(
-            self._window(window.segment, right), self._window(window.segment, mine), index
-        )
+        right = self.stage.window(window.segment, self.stage.anew(reference), self.habits)
+        return place_between(right, self._window(window.segment), index)
 
-    @property
-    def _unasked(self) -> frozenset[str]:
-        """Extra state that the capture found by itself."""
-        names = self.reader.header.policy.get(FOUND)
-        return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
-
-    def _anew(self, given: Mapping[str, object]) -> Program:
-        return fitted(program_of(given), self.reader, self.options.rank)
-
-    def _window(self, segment: Segment, program: Program, habits: Habits | None = None) -> Window:
-        found = fingerprinter_for(self.reader, program, self.options.rank, segment.number)
-        return Window(self.reader, segment, program, found, habits or self.habits)
+    def _window(self, segment: Segment, habits: Habits | None = None) -> Window:
+        return self.stage.window(segment, self.stage.anew(), habits or self.habits)
 
 
 def _environment(segment: Segment, program: Program) -> tuple[Difference, ...]:

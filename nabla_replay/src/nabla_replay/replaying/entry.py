@@ -9,6 +9,7 @@ from ..store.reader import RunReader
 from .course import Course
 from .options import ReplayArguments, program_arguments, replay_options
 from .result import ReplayResult
+from .stage import Stage
 
 __all__ = ["replay"]
 
@@ -39,4 +40,4 @@ def replay(run: str | Path, **arguments: Unpack[ReplayArguments]) -> ReplayResul
     options = replay_options(arguments)
     given = program_arguments(arguments)
     with RunReader.open(run) as reader:
-        return Course(reader, options, given).run()
+        return Course(Stage(reader, options, given)).run()

@@ -10,6 +10,7 @@ from nabla_core.errors import UsageError
 from nabla_core.report import Report, Section
 
 from ..store.reader import RunReader
+from ..wording import amount
 from .fitting import fitted
 from .habits import takes_ahead
 from .history import Segment, segments_of
@@ -81,4 +82,6 @@ def _find(segments: tuple[Segment, ...], step: int) -> tuple[Segment, int]:
 def _before(executed: int) -> str:
     if not executed:
         return "the state before it was restored from a checkpoint"
-    return f"the {executed} steps from the checkpoint before it on were executed first"
+    return (
+        f"{amount(executed, 'step')} from the checkpoint before it on came first, and only executed"
+    )

@@ -14,6 +14,8 @@ from statistics import median_low
 from typing import Literal
 
 from ..store.entries import StepEntry
+from .counters import Counter
+from .drawing import Draws
 from .history import Segment
 from .targets import target_of
 
@@ -41,12 +43,18 @@ class Habits:
         rates: who sets the learning rates.
         from_empty: begin where no batch waits: those that do hold what was drawn for them, which
             depends on the steps that were taken since.
+        counters: numbers of the program's own that count its steps.
+        counted_before: how many they had counted when the segment began.
+        draws: by index of a step, what the loop drew from the global generators before it.
     """
 
     uses: Uses = "taken"
     per_step: int = 1
     rates: Rates = "step"
     from_empty: bool = False
+    counters: tuple[Counter, ...] = ()
+    counted_before: int = 0
+    draws: tuple[tuple[int, Draws], ...] = ()
 
     @property
     def is_queue(self) -> bool:

@@ -33,10 +33,13 @@ class Program:
     Attributes:
         parts: what its state consists of.
         step: executes one step.
+        roots: the step as it was given, and what built the program returned: what it holds beside
+            its parts hangs on them.
     """
 
     parts: Parts
     step: StepCall = field(repr=False)
+    roots: tuple[object, ...] = field(default=(), repr=False)
 
 
 def program_of(given: Mapping[str, object]) -> Program:
@@ -78,7 +81,8 @@ def program_of(given: Mapping[str, object]) -> Program:
         )
     optimizer = found.pop("optimizer")
     parts = collect_parts("replay", model, optimizer, **found)  # type: ignore[arg-type]
-    return Program(parts=parts, step=_caller(step, has_loader=parts.loader is not None))
+    call = _caller(step, has_loader=parts.loader is not None)
+    return Program(parts=parts, step=call, roots=(step, built))
 
 
 def _look(built: object, names: tuple[str, ...]) -> object:

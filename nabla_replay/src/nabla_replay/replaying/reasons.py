@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from .history import Segment
 
-__all__ = ["AT_EPOCH", "AT_ONCE", "STALE_EXTRA", "TAKEN_AHEAD", "Reasons", "keeps_workers"]
+__all__ = [
+    "AT_ONCE",
+    "AT_RESUME",
+    "MANY_DRAWS",
+    "STALE_EXTRA",
+    "TAKEN_AHEAD",
+    "Reasons",
+    "epoch_reason",
+    "keeps_workers",
+    "own_state_reason",
+]
 
 _MANY = 3
 
@@ -17,10 +27,10 @@ AT_ONCE = (
     "give such state as extra"
 )
 
-AT_EPOCH = (
-    "it is the first step of an epoch, so that beside code and data, something that the program "
-    "sets between two epochs and outside of step() (a number of its own, weights) may be what "
-    "differs"
+AT_RESUME = (
+    "the program gives the first steps that were recorded before the run was gone on with, and not "
+    "those behind that: what it holds beside its model, optimizer and data (a number that it sets, "
+    "a place of its own) was not the same when the run was gone on with; give such state as extra"
 )
 
 STALE_EXTRA = (
@@ -33,6 +43,11 @@ TAKEN_AHEAD = (
     "the recorded loop took more batches from its loader than its steps had used (it takes them "
     "ahead, or leaves some out), and none of the usual orders of using them gives the recorded "
     "step: either it uses them in another one, or the program is another one"
+)
+
+MANY_DRAWS = (
+    "the recorded loop drew random numbers between many of its steps, which a replay of step() "
+    "does not; let step() draw them"
 )
 
 _WORKERS = (
@@ -100,6 +115,38 @@ class Reasons:
                 "model (load_state_dict), which a replay does not; from there to the next "
                 "checkpoint nothing is compared"
             )
+
+
+def epoch_reason(step: int) -> str:
+    """Say that a step is the first of an epoch, and that all was equal before it."""
+    return (
+        f"step {step} differs, and is the first one of an epoch, while those before it match: "
+        "something that the program does or sets between two epochs and outside of step() (a "
+        "number of its own, weights, data) may be what differs; what follows is not compared"
+    )
+
+
+def own_state_reason(names: Sequence[str], *, repeats: bool) -> str:
+    """Say that steps depend on more than a checkpoint holds.
+
+    Args:
+        names: of what the program holds beside its parts, and changed in these steps.
+        repeats: whether a program made anew gives the same bits each time.
+    """
+    told = "the same steps from the same checkpoint give other bits"
+    if not repeats:
+        return (
+            f"executed twice, {told} each time, also when build() makes the program anew: it holds "
+            "state outside of what build() makes, or it is not deterministic; what is recorded "
+            "cannot be compared with it"
+        )
+    shown = ", ".join(names[:_MANY]) + (" and more" if len(names) > _MANY else "")
+    what = f" ({shown})" if names else ""
+    return (
+        f"the steps depend on state of the program's own{what} that the checkpoint does not hold: "
+        f"executed twice by one program, {told}. Give such state as extra to the capture and to "
+        "the replay"
+    )
 
 
 def _listed(steps: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from nabla_core.issue import Issue, Location
 from nabla_core.severity import Severity
@@ -15,11 +15,20 @@ from ..rules import (
     REPLAY_UNVERIFIED,
     RNG_DIVERGENCE,
 )
+from ..wording import amount
 from .comparing import ComponentResult, StepResult
+from .drawing import Draws
 from .habits import Rates
 from .result import Divergence
 
-__all__ = ["divergence_issue", "from_beginning_issue", "rates_issue", "replay_issues"]
+__all__ = [
+    "counters_issue",
+    "divergence_issue",
+    "draws_issue",
+    "from_beginning_issue",
+    "rates_issue",
+    "replay_issues",
+]
 
 _MANY = 3
 _DATA = ("loader", "data", "batch")
@@ -76,6 +85,28 @@ def rates_issue(rates: Rates) -> Issue:
     return REPLAY_UNVERIFIED.issue(
         "The program's step() does not set the learning rates that were recorded, and the steps "
         f"were executed as if the loop around it did: {done}."
+    )
+
+
+def counters_issue(paths: Sequence[str]) -> Issue:
+    """Say that the counters of a program were set."""
+    return REPLAY_UNVERIFIED.issue(
+        "The program counts its steps by itself, which no checkpoint holds, and the steps match "
+        f"with its counters put to where they were then: {_listed(tuple(paths))}.",
+        counters=len(paths),
+    )
+
+
+def draws_issue(drawn: Mapping[int, Draws]) -> Issue:
+    """Say that numbers were drawn before some steps as the recorded loop drew them."""
+    names = ", ".join(dict.fromkeys(name for words in drawn.values() for name, _ in words))
+    return REPLAY_UNVERIFIED.issue(
+        f"The recorded program drew random numbers ({names}) that step() does not draw, before or "
+        f"in {amount(len(drawn), 'step')}, the first is step {min(drawn)}; with as many drawn "
+        "there, the steps match. That a loop draws them and that the recorded step did so for "
+        "nothing cannot be told apart.",
+        step=min(drawn),
+        drawing_steps=len(drawn),
     )
 
 

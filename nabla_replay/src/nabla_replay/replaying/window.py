@@ -26,6 +26,8 @@ from ..fingerprints.module_trace import ModuleTrace
 from ..store.entries import StepEntry
 from ..store.reader import RunReader
 from .ahead import waiting_before
+from .counters import put_counters
+from .drawing import draw
 from .feed import BatchFeed, length_of
 from .habits import Habits
 from .history import Segment
@@ -93,6 +95,7 @@ class Window:
         self._reader = reader
         self._look = StepLook(program.parts, fingerprinter)
         self._feed: BatchFeed | None = None
+        self._has_acted = True
 
     def restore(self, first: int) -> int:
         """Put the program where it was before the step with index ``first``, or earlier.
@@ -117,7 +120,7 @@ class Window:
         state = cast("StateTree", self._reader.load(snapshot.checkpoint))
         if not isinstance(state, Mapping) or not {"model", "generators"} <= state.keys():
             raise RecordError(f"{snapshot.checkpoint.name}: holds no state of a captured program")
-        parts = self.program.parts
+        parts, habits = self.program.parts, self.habits
         self.missing = missing_parts(parts, state)
         self.has_stale_extra = False
         restore_parts(parts, state)
@@ -129,8 +132,9 @@ class Window:
                 self.segment,
                 snapshot.records,
                 between=self._put_between,
-                habits=self.habits,
+                habits=habits,
             )
+        put_counters(self.program, habits.counters, habits.counted_before + snapshot.records)
         restore_generators_of(state)
         return snapshot.records
 
@@ -218,6 +222,7 @@ class Window:
         look = Look(self.program, self.segment, index, self.seen, tracer)
         try:
             self._set(index)
+            draw(dict(self.habits.draws).get(index, ()))
             before_batches(self.habits, parts, self.segment, index)
             look.begin(within=self.segment.within)
             returned = self._take(recorded.step, target_of(recorded), index)
@@ -226,7 +231,7 @@ class Window:
                     break  # the batches of a recorded place are all taken
                 returned = self._take(recorded.step, None)  # a scaler skipped the step, or a try
             before_look(self.habits, parts, recorded)
-            if not self.segment.within:
+            if not self.segment.within and self._has_acted:
                 look.take(facts_of(recorded.step, returned))
         finally:
             look.end()
@@ -274,9 +279,11 @@ class Window:
             before_step(self.habits, self.program.parts, self.segment, index)
             return self._alone(number)
         returned: object = None
+        self._has_acted = False  # the batches of a step may come from elsewhere
         skipped = self.segment.skipped.get(index, frozenset())
         for batch in self._feed.take(target, skipped):
             before_step(self.habits, self.program.parts, self.segment, index)
+            self._has_acted = True
             try:
                 returned = self.program.step(number, batch)
             except Exception:
