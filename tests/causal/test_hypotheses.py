@@ -210,12 +210,47 @@ def test_what_is_wrong_with_the_loop_is_seen_in_a_layer(finding):
 
     assert rules(only) == ["AUD202", "RUN206"]
     assert only.root.first_step == 1  # a cause began no later than what followed from it
+    assert (only.root.layer, only.cause().where.module) == ("head", "head")
+
+
+def test_what_is_seen_in_several_layers_names_none(finding):
+    issues = [finding("RUN206", step=1, layer=layer) for layer in ("body", "head")]
+
+    (only,) = explain([finding("AUD202", step=2), *issues]).hypotheses
+
+    assert only.root.layer == ""
 
 
 def test_an_exact_number_does_not_wait_for_a_statistical_cause(finding):
     issues = [finding("RUN201", step=1), finding("NUM105", step=0)]
 
     assert explain(issues).best.root.rule == "NUM105"
+
+
+@pytest.mark.parametrize(("reexecuted", "root"), [(True, "NUM105"), (False, "CAU102")])
+def test_a_buffer_that_was_not_finite_before_the_step_is_the_origin(
+    finding, frames, reexecuted, root
+):
+    from dataclasses import replace
+
+    bad = {(20, layer): float("inf") for layer in range(1, 4)}
+    shown = issue_of(propagation_of(frames(4, 21, outputs=bad)))
+    found = finding("NUM105", step=20, layer="body.2")  # whose module had run before, too
+    if reexecuted:
+        found = replace(found, evidence={**found.evidence, "inputs_finite": True})
+
+    explanation = explain([found, shown])
+
+    assert explanation.best.root.rule == root
+    assert len(explanation.hypotheses) == 1
+
+
+def test_a_gradient_that_the_last_layer_was_given_may_come_from_the_loss(finding, frames):
+    shown = issue_of(propagation_of(frames(4, 21, gradients={(20, 3): 1e6})))
+
+    best = explain([finding("RUN105", step=20), shown]).best
+
+    assert "began in body.3 or in the loss behind it at step 20" in best.description
 
 
 def test_a_layer_that_grew_a_little_does_not_explain_large_steps(finding, frames):
@@ -272,3 +307,21 @@ def test_two_faults_of_the_loop_are_two_causes(finding):
 
     assert [one.root.rule for one in found.hypotheses] == ["AUD704", "AUD701"]
     assert all(len(one.chain) == 1 for one in found.hypotheses)
+
+
+def test_ranks_that_drift_apart_are_called_so(finding):
+    (only,) = explain([finding("AUD701", step=25, layer="head")]).hypotheses
+
+    assert only.description.startswith("Ranks that drift apart began in head at step 25")
+    assert "one rank only" in only.tests[0]
+
+
+def test_a_fault_began_where_its_rule_says_and_not_where_it_was_told(finding):
+    from dataclasses import replace
+
+    told = finding("AUD301", step=62)
+    told = replace(told, evidence={"since_step": 60})
+
+    (only,) = explain([told, finding("RUN201", step=61)]).hypotheses
+
+    assert (only.root.rule, only.root.first_step, only.root.last_step) == ("AUD301", 60, 62)

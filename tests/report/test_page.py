@@ -13,7 +13,7 @@ import nabla_report
 from nabla_core.cli.shell import run_shell
 from nabla_core.errors import UsageError
 from nabla_core.issue import Location
-from nabla_core.report import Report
+from nabla_core.report import Cause, Report, RunInfo
 from nabla_core.reporters.style import Style
 from nabla_report.library import plotting_library
 from nabla_report.page.document import MOST_BYTES, render
@@ -150,10 +150,39 @@ def test_further_issues_are_listed_in_short(long_run):
     assert text.count('data-severity="') == 250
 
 
+def test_the_same_in_several_layers_is_not_shown_as_one_leading_to_the_other(make_rule):
+    rule = make_rule("ACM101")
+    layers = [rule.issue("Left out.", step=2, where=Location(module=name)) for name in "ab"]
+    effect = make_rule("ACM102").issue("Still.", step=2)
+    chain = tuple(issue.fingerprint for issue in (*layers, effect))
+    cause = Cause(rule="CAU101", chain=chain, score=1.0, statement="Left out.", tests=())
+
+    text = page_of(Report(issues=(*layers, effect), causes=(cause,)), None)
+
+    (chain,) = re.findall(r'<ol class="chain".*?</ol>', text, re.S)
+    assert re.findall(r"<li( class=\"alike\")?>", chain) == ["", ' class="alike"', ""]
+
+
+@pytest.mark.parametrize(
+    ("steps", "at", "reach"),
+    [(100, 40, [0, 99]), (0, 40, [0, 40]), (100, 5000, None), (1, 0, None)],
+)
+def test_the_timeline_shows_the_whole_run_unless_its_steps_are_numbered_otherwise(
+    make_rule, steps, at, reach
+):
+    issue = make_rule("ACM101").issue("Found.", step=at)
+    report = Report(run=RunInfo(steps=steps), issues=(issue,), rules_used=("ACM101",))
+
+    text = page_of(report, plotting_library())
+
+    found = re.findall(r'"reach":(\[[^]]*\])', text)
+    assert found == ([] if reach is None else [str(reach).replace(" ", "")])
+
+
 def test_a_clean_run_says_so():
     text = page_of(Report(rules_used=("ACM101",)), None)
 
-    assert "No issues; 1 rules evaluated" in text
+    assert "No issues; 1 rule evaluated" in text
     assert 'id="issues"' not in text
 
 

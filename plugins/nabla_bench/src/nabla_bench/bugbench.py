@@ -171,7 +171,10 @@ def chosen_bugs(only: Iterable[str]) -> Sequence[Bug]:
     for text in wanted:
         if not any(_fits(bug, text) for bug in BUGS):
             names = [bug.name for bug in BUGS] + [bug.rule for bug in BUGS]
-            raise UsageError(f"--only {text}: no planted bug has this name{closest(text, names)}")
+            raise UsageError(
+                f"--only {text}: no planted bug has this name{closest(text, names)}; give a name "
+                f"or a rule, e.g. {BUGS[0].name} or {BUGS[0].rule}"
+            )
     return [bug for bug in BUGS if any(_fits(bug, text) for text in wanted)]
 
 

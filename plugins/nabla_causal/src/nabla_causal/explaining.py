@@ -66,8 +66,8 @@ def explain(
     folder = _captured(found) if run is None else Path(run)
     if confirm and (folder is None or build is None):
         raise UsageError(
-            "explain(confirm=True): needs the folder of a captured run (run=...) and a function "
-            "that makes its program (build=...)"
+            "explain(confirm=True), --confirm: needs the folder of a captured run (run=, --run) and"
+            " a function that makes its program (build=, --build file.py:function)"
         )
     own = run is None and folder is not None
     issues = _replay("judging").issues_in(folder, build) if own else _issues(found)

@@ -30,6 +30,9 @@ _BY_SEVERITY = {
 _SHOWN = (PROPAGATION.id, INPUT_SHIFT.id)
 """What is no finding by itself: it counts only as far as a finding followed from it."""
 
+_OF_SOME_LAYERS = ("updates_stopped", "gradients_lost", "step_too_small")
+"""What may be wrong with one layer only: then it is seen in that one alone."""
+
 _ALONE = 0.7
 _MOST_EFFECTS = 6
 
@@ -154,7 +157,9 @@ def _weight(transition: Transition) -> float:
 def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis:
     chain = tuple(links.transitions[place] for place in family)
     # a statistical rule may see a cause some steps after its effects; it began no later than they
-    root = replace(chain[0], first_step=min(one.first_step for one in chain))
+    root = replace(
+        chain[0], first_step=min(one.first_step for one in chain), layer=_layer_of(chain)
+    )
     chain = (root, *chain[1:])
     parents = [links.parents[place] for place in family[1:]]
     confirmations = tuple(_executed_again(root))
@@ -168,6 +173,14 @@ def _hypothesis(links: Links, family: list[int], explained: float) -> Hypothesis
         tests=() if confirmations else _tests(root),
         confirmations=confirmations,
     )
+
+
+def _layer_of(chain: tuple[Transition, ...]) -> str:
+    """The layer of the root; where it names none, the only one in which the same was seen."""
+    root, effects = chain[0], chain[1:]
+    seen = {one.layer for one in effects if one.failure == root.failure and one.layer}
+    adopts = not root.layer and root.failure in _OF_SOME_LAYERS and len(seen) == 1
+    return seen.pop() if adopts else root.layer
 
 
 def _executed_again(root: Transition) -> Iterable[Confirmation]:

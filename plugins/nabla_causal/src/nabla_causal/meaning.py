@@ -125,6 +125,10 @@ AUD404 loop                loop_fault             broadcast       loss
 AUD405 loop                loop_fault             wrong-axis      loss
 AUD408 data_anomaly        data_anomaly           out-of-range    data
 AUD409 data_anomaly        data_anomaly           all-ignored     data
+AUD701 loop                ranks_apart            apart           parameter
+AUD702 loop                ranks_apart            apart           parameter
+AUD703 loop                ranks_apart            apart           optimizer
+
 AUD501 data_anomaly        data_anomaly           repeating       data
 AUD502 data_anomaly        data_anomaly           repeating       data
 AUD503 data_anomaly        data_anomaly           copied          data
@@ -215,6 +219,7 @@ _WORDS = {
     "not_reproducible": "a difference between runs",
     "other": "another finding",
     "precision_loss": "lost precision",
+    "ranks_apart": "ranks that drift apart",
     "scale_collapse": "a collapsing loss scale",
     "step_too_large": "too large a step",
     "step_too_small": "too small a step",

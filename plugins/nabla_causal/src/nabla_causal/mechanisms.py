@@ -19,6 +19,7 @@ _AGREEING_STEPS = 3
 
 _CLEAR = 0.7
 _CURVES = "optimizer_instability overfitting contract_broken"
+_THROUGH_ALL = "NaN and Inf go through every op that follows"
 
 LEADS_TO: dict[str, tuple[str, str]] = {
     "data_anomaly": (
@@ -99,7 +100,7 @@ LEADS_TO: dict[str, tuple[str, str]] = {
     ),
     "non_finite": (
         f"scale_collapse updates_stopped exploding_gradients {_CURVES}",
-        "NaN and Inf go through every op that follows",
+        _THROUGH_ALL,
     ),
     "losses_in_conflict": (
         f"step_too_small updates_stopped {_CURVES}",
@@ -148,6 +149,7 @@ _TESTS_BY_RULE = {
     "AUD301": "call train() before the step and train the same steps",
     "AUD401": "give the loss the scores before the softmax and train the same steps",
     "AUD404": "give predictions and targets one shape and compare the loss of one batch",
+    "AUD701": "take out what runs on one rank only, and train the same steps",
     "CAU106": _FADING,
     "RUN302": _FADING,
     "CAU108": "train the same steps with the inputs scaled to the size they had before",
@@ -196,7 +198,11 @@ def mechanism(cause: Transition, effect: Transition, depth: Depth) -> str:
     """
     if cause.first_step > effect.first_step + _late_steps(cause, effect):
         return ""
-    if cause.first_step == effect.first_step and cause.stage > effect.stage:
+    if cause.was_there and effect.failure == "non_finite":
+        return _THROUGH_ALL
+    if cause.first_step == effect.first_step and (
+        cause.stage > effect.stage or (effect.was_there and cause.stage >= Stage.FORWARD)
+    ):
         return ""
     if effect.stage <= Stage.LOOP and cause.stage is not effect.stage:
         return ""  # data, settings and wiring are given to a run, not made by it

@@ -62,8 +62,10 @@ class Propagation:
         """Where it began: a layer, or what is computed between two layers and not seen."""
         first = self.onsets[0]
         layer, before = self.layout[first.layer], self.before
-        if not 0 <= before < len(self.layout):
+        if before < 0:
             return f"{layer} or in what it was given"
+        if before >= len(self.layout):
+            return f"{layer} or in the loss behind it"
         if not self.layout[before]:
             return f"{layer} or right before it"
         between = (self.layout[before], layer)

@@ -17,6 +17,7 @@ _NO_FAULTS_OF_A_RUN = ("NAB", "CHK", "CAU101", "CAU102", "CAU103", "PRC", "REP2"
 """The tool, operators, causes, an audit of dtypes, stored files, answers of a search."""
 
 _BY_RANGES = (PROPAGATION.id, LAYER_JUMP.id)
+_HELD = "NUM105"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,11 @@ class Transition:
     near: str = ""
     earliest: int = -1
     is_dated: bool = True
+
+    @property
+    def was_there(self) -> bool:
+        """Whether a parameter or buffer was not finite before anything of the step was computed."""
+        return self.rule == _HELD and bool(self.executed_again)
 
     @property
     def place(self) -> str:
@@ -145,7 +151,7 @@ def _counts(issue: Issue) -> bool:
 
 def _of(issue: Issue) -> Transition:
     meaning = meaning_of(issue.rule)
-    step = max(0, issue.step or 0)
+    step = _began(issue)
     return Transition(
         kind=meaning.kind,
         failure=meaning.failure,
@@ -153,7 +159,7 @@ def _of(issue: Issue) -> Transition:
         to_state=meaning.state,
         layer=_layer(issue),
         first_step=step,
-        last_step=max(step, issue.last_step or step),
+        last_step=max(step, issue.step or 0, issue.last_step or 0),
         stage=meaning.stage,
         confidence=issue.confidence,
         severity=issue.severity,
@@ -170,6 +176,12 @@ def _of(issue: Issue) -> Transition:
     )
 
 
+def _began(issue: Issue) -> int:
+    """Its first step: the one that a rule names which waits until several steps agree."""
+    step, since = max(0, issue.step or 0), issue.evidence.get("since_step")
+    return min(step, since) if isinstance(since, int) and since >= 0 else step
+
+
 def _executed_again(issue: Issue) -> str:
     """What the guard saw when it executed the bad step again, op by op."""
     if not issue.rule.startswith("NUM10") or "inputs_finite" not in issue.evidence:
@@ -177,7 +189,7 @@ def _executed_again(issue: Issue) -> str:
     if "not_the_same" in issue.evidence:
         return ""
     where = issue.where
-    if where is None or where.op in (None, "", "input") or issue.rule == "NUM105":
+    if where is None or where.op in (None, "", "input") or issue.rule == _HELD:
         return "it was there before anything else was computed"
     inputs = "finite inputs" if issue.evidence["inputs_finite"] else "its inputs"
     return f"{where.op} made the first number that is not finite out of {inputs}"

@@ -56,7 +56,8 @@ def worst_first(report: Report) -> list[Issue]:
 
 def verdict(report: Report) -> str:
     """Return the verdict in one line."""
-    rules = f"{len(report.rules_used)} rules evaluated"
+    count = len(report.rules_used)
+    rules = f"{count} rule{'' if count == 1 else 's'} evaluated"
     if not report.rules_used and not report.issues:
         return "Nothing was checked"
     if not report.issues:

@@ -246,6 +246,7 @@
     },
 
     timeline(plot) {
+      const padded = ([low, high]) => [low - 0.02 * (high - low), high + 0.02 * (high - low)];
       const spans = plot.spans.filter((span) => typeof span.start === "number" && typeof span.end === "number");
       const lanes = [...new Set(spans.map((span) => span.lane))];
       const lane = (span) => lanes.length - 1 - lanes.indexOf(span.lane);
@@ -258,6 +259,7 @@
       const figure = Bokeh.Plotting.figure({
         height: Math.max(140, 24 * lanes.length + 70), tools: TOOLS, active_drag: "box_zoom",
         x_axis_label: plot.x_label, y_range: [-0.5, lanes.length - 0.5],
+        ...(plot.reach ? { x_range: padded(plot.reach) } : {}),
       });
       const bars = figure.quad({ field: "left" }, { field: "right" }, { field: "bottom" }, { field: "top" }, {
         source: data, fill_color: { field: "tint" }, line_color: { field: "tint" },

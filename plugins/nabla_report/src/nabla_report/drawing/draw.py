@@ -23,15 +23,21 @@ _MOST_SPANS = 400
 _MOST_ROWS, _MOST_COLUMNS = 256, 96
 
 
-def draw(plot: Plot, marks: Sequence[Mark]) -> Drawing:
-    """Return the drawing of a plot; ``marks`` go on curves over steps."""
+def draw(plot: Plot, marks: Sequence[Mark], reach: Sequence[float] = ()) -> Drawing:
+    """Return the drawing of a plot; ``marks`` go on curves over steps.
+
+    Args:
+        plot: what to draw.
+        marks: steps to mark.
+        reach: numbers that the x axis of a timeline has to hold besides its own.
+    """
     if isinstance(plot, Curves):
         return draw_curves(plot, marks if plot.x_label == "step" else ())
     if isinstance(plot, HeatMap):
         return draw_heat_map(plot)
     if isinstance(plot, Ladder):
         return draw_ladder(plot)
-    return draw_table(plot) if isinstance(plot, Table) else draw_timeline(plot)
+    return draw_table(plot) if isinstance(plot, Table) else draw_timeline(plot, reach)
 
 
 def thinned(plot: Plot) -> Plot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from nabla_core.plots import Span, Timeline
 
@@ -16,12 +17,13 @@ _LEFT, _RIGHT, _TOP, _LANE = 180.0, WIDTH - 14.0, 8.0, 22.0
 _MOST_LANES, _MOST_SPANS, _MOST_ROWS = 40, 400, 100
 
 
-def draw_timeline(plot: Timeline) -> Drawing:
-    """Return the lanes with a bar per span, and a dot per moment."""
+def draw_timeline(plot: Timeline, reach: Sequence[float] = ()) -> Drawing:
+    """Return the lanes with a bar per span, and a dot per moment; the x axis holds ``reach``."""
     spans = [span for span in plot.spans if math.isfinite(span.start) and math.isfinite(span.end)]
     lanes = list(dict.fromkeys(span.lane for span in spans))[:_MOST_LANES]
     shown = [span for span in spans if span.lane in set(lanes)][:_MOST_SPANS]
-    x = Axis.over((edge for span in shown for edge in (span.start, span.end)), (_LEFT, _RIGHT))
+    edges = [edge for span in shown for edge in (span.start, span.end)]
+    x = Axis.over((*edges, *reach), (_LEFT, _RIGHT))
     bottom = _TOP + _LANE * max(1, len(lanes))
     several = "" if len(plot.spans) == 1 else "s"
     caption = f"{plot.title}. {len(plot.spans)} event{several}."

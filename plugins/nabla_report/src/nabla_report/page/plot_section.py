@@ -24,15 +24,18 @@ class PlotBook:
 
     def __init__(self, report: Report) -> None:
         self.marks = _marks(report)
+        self.steps = report.run.steps
         self.data: list[dict[str, object]] = []
 
     def figure(self, plot: Plot, group: int) -> Html:
         """Return one figure."""
         shown = thinned(plot)
-        drawing = draw(shown, self.marks)
+        reach = self._reach(shown)
+        drawing = draw(shown, self.marks, reach)
         name = f"plot-{len(self.data)}"
         interactive = not drawing.is_table
-        self.data.append({"group": group, **shown.to_dict()} if interactive else {})
+        data = {"group": group, **shown.to_dict(), **({"reach": list(reach)} if reach else {})}
+        self.data.append(data if interactive else {})
         parts = [
             tag("h3", shown.title, id=f"{name}-title"),
             tag("div", drawing.picture, class_="static"),
@@ -49,6 +52,18 @@ class PlotBook:
             aria_labelledby=f"{name}-title",
             data_plot=str(len(self.data) - 1) if interactive else None,
         )
+
+    def _reach(self, plot: Plot) -> tuple[float, ...]:
+        """First and last step of the run, if a timeline counts them: when, seen in the whole.
+
+        Steps beyond those that were seen are numbered by the program: where it began is not known.
+        """
+        if not isinstance(plot, Timeline) or plot.x_label != "step":
+            return ()
+        edges = [edge for one in plot.spans for edge in (one.start, one.end)]
+        last = self.steps - 1 if self.steps else max(edges, default=0)
+        inside = all(0 <= edge <= last for edge in edges)
+        return (0, last) if inside and last > 0 else ()
 
 
 def plot_sections(report: Report) -> tuple[Html, PlotBook]:

@@ -84,7 +84,8 @@ def _cause(cause: Cause, issues: Mapping[str, Issue]) -> Iterator[Html]:
     yield tag("p", ", ".join([*origin, rank]), class_="where")
     links = [issues[link] for link in cause.chain if link in issues]
     if links:
-        yield tag("ol", *map(_chain_link, links), class_="chain", aria_label="What followed")
+        chain = map(_chain_link, links, [None, *links])
+        yield tag("ol", *chain, class_="chain", aria_label="What followed")
     said = {cause.statement.lower(), *(issue.message.lower() for issue in links)}
     supports = [line for line in cause.supports if not _is_said(line, said)]
     for title, sentences in (
@@ -102,10 +103,16 @@ def _is_said(line: str, said: Collection[str]) -> bool:
     return any(line.lower().rstrip(".") in text for text in said)
 
 
-def _chain_link(issue: Issue) -> Html:
+def _chain_link(issue: Issue, before: Issue | None) -> Html:
+    """Return one finding of a chain; the same found elsewhere in the same step did not follow."""
+    alike = before is not None and (before.rule, before.step) == (issue.rule, issue.step)
     when = tag("span", f" {steps(issue)}", class_="where") if steps(issue) else raw("")
     named = tag("a", f"{issue.rule} {issue.name}", href=_link(issue))
-    return tag("li", badge(issue.severity), " ", named, when, tag("br"), issue.message)
+    return tag(
+        "li",
+        *(badge(issue.severity), " ", named, when, tag("br"), issue.message),
+        class_="alike" if alike else None,
+    )
 
 
 def _link(issue: Issue) -> str:
