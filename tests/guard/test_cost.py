@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from nabla_guard import guard
 from nabla_guard.loop.calm import Calm
 from nabla_guard.loop.express import Express
+from nabla_guard.origin.root_state import RootState
 from nabla_guard.taps.instrument import INSTRUMENT
 
 LATE = 29
@@ -349,3 +350,39 @@ def test_the_calm_can_be_turned_off(monkeypatch):
     with guard(program.model, optimizer=program.optimizer) as monitor:
         program.run(12)
     assert monitor.steps == 12
+
+
+class Noisy(nn.Linear):
+    """A layer of the user's own that draws."""
+
+    def forward(self, given):
+        return super().forward(given) + torch.randn(())
+
+
+@pytest.mark.parametrize(
+    ("layer", "draws"),
+    [
+        (nn.GELU(), False),
+        (nn.BatchNorm1d(6), False),
+        (nn.Dropout(0.1), True),
+        (nn.RReLU(), True),
+        (nn.MultiheadAttention(6, 2, dropout=0.1), True),
+        (nn.TransformerEncoderLayer(6, 2), True),
+        (nn.FractionalMaxPool2d(2, output_size=1), True),
+        (Noisy(6, 6), True),
+        (nn.LazyLinear(6), True),
+    ],
+)
+def test_random_states_are_kept_only_where_something_may_draw(layer, draws):
+    model = nn.Sequential(nn.Linear(6, 6), layer)
+    state = RootState(model)
+    state.look_again()
+    assert state.draws is draws
+
+
+def test_random_states_are_kept_where_a_hook_may_draw():
+    model = nn.Sequential(nn.Linear(6, 6))
+    model[0].register_forward_hook(lambda module, args, output: output + torch.randn(()))
+    state = RootState(model)
+    state.look_again()
+    assert state.draws

@@ -101,6 +101,41 @@ def an_infinite_target(log):
     fit(log, nn.Linear(6, 3), loss, batches(8, 6))
 
 
+@program("NUM104", "data", "input", 2, sample=4)
+def an_infinite_target_in_the_second_part_of_a_step(log):
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for step in range(4):
+        optimizer.zero_grad()
+        for part in range(2):
+            x = torch.randn(8, 6)
+            target = x[:, :3].clone()
+            if (step, part) == (2, 1):
+                target[4, 1] = math.inf  # born
+            loss = F.mse_loss(model(x), target) / 2
+            loss.backward()
+            log(loss)
+        optimizer.step()
+
+
+@program("NUM104", "data", "input", 3)
+def averages_kept_in_a_list(log):
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    averages = [parameter.detach().clone() for parameter in model.parameters()]
+    for step in range(5):
+        optimizer.zero_grad()
+        pulls = zip(model.parameters(), averages, strict=True)
+        loss = model(torch.randn(8, 6)).square().mean() + sum((p - a).norm() for p, a in pulls)
+        loss.backward()
+        optimizer.step()
+        log(loss)
+        keep = math.nan if step == 2 else 0.9
+        with torch.no_grad():
+            for average, parameter in zip(averages, model.parameters(), strict=True):
+                average.mul_(keep).add_(parameter, alpha=1 - keep)  # born
+
+
 class Shifted(nn.Module):
     """A layer minus a buffer."""
 

@@ -228,3 +228,19 @@ def test_a_wrong_number_is_found_with_its_op_and_line(function, expected):
 @pytest.mark.parametrize("function", TWINS)
 def test_the_stable_form_is_not_reported(function):
     assert watched(function, stable=True) == []
+
+
+@pytest.mark.parametrize(("bias", "found"), [(-3.0, ["NUM112"]), (3.0, [])])
+def test_a_likelihood_that_is_multiplied_together_is_flushed(bias, found):
+    """Its derivative is as small as the product itself: the loss does not only look wrong."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    nn.init.constant_(model.bias, bias)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    with guard(shadow="always") as monitor:
+        loss = -(model(torch.randn(14, 6) * 0.1).sigmoid().prod() * 1e25)
+        loss.backward()
+        optimizer.step()
+
+    assert [issue.rule for issue in numeric_issues(monitor)] == found

@@ -459,6 +459,38 @@ def derivative_taken_inside_of_the_model():
 
 
 @healthy
+def mean_of_what_was_normalised():
+    """Zero but for rounding, and the layer after it adds its bias."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            h = self.conv(x)
+            var, mean = torch.var_mean(h, (2, 3), keepdim=True)
+            return self.head(((h - mean) / (var + 1e-5).sqrt()).mean((2, 3)))
+
+    yield from fit(Net(), classify, pairs(4, 1, 6, 6))
+
+
+@healthy
+def first_epoch_of_clipped_policies():
+    """The loss is the mean of centred advantages: nothing but rounding."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    def loss(model, x, action):
+        gain = torch.randn(16)
+        gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+        chance = model(x).log_softmax(-1).gather(1, action[:, None]).squeeze(1)
+        ratio = (chance - chance.detach()).exp()
+        return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
+
+    yield from fit(model, loss, pairs(16, 6))
+
+
+@healthy
 def complex_layers():
     model = nn.Linear(6, 3, dtype=torch.complex64)
     batches = [(torch.randn(16, 6, dtype=torch.complex64), y) for _, y in pairs(16, 6)]

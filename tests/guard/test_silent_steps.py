@@ -39,6 +39,7 @@ def scaled_run(factor, steps=40, interval=2000, every=1, model=None):
             scaler.scale(loss * (factor if step % every == 0 else 1.0)).backward()
             scaler.step(optimizer)
             scaler.update()
+        del scaler  # as at the end of a training function, before watching ends
     return numeric(monitor)
 
 
@@ -67,7 +68,7 @@ class _Gathering:
     """Facts of a loop that has one scaler."""
 
     def __init__(self, facts):
-        self.facts = {object(): facts}
+        self.facts = [facts]
 
     def gather(self, family):
         return self

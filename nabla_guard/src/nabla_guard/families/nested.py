@@ -12,9 +12,10 @@ from torch.autograd.graph import Node
 
 from ..facts import Place
 from ..loop.watch import EVERY_EVENT, Watch
-from ..taps.backward import ENTRY, in_backward, in_transform
+from ..taps.backward import ENTRY, in_backward
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from ..taps.transforms import in_transform
 from .graph import nodes_from
 
 if TYPE_CHECKING:

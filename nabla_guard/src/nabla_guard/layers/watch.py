@@ -22,6 +22,7 @@ from torch.nn import Module
 from ..loop.watch import Watch
 from ..rules import NON_FINITE_FORWARD
 from ..taps.instrument import INSTRUMENT
+from ..taps.transforms import in_transform
 from .bank import Held
 from .here import OUTPUT, Here, Muted, Recomputed
 from .joining import Ranges, joined
@@ -45,7 +46,6 @@ _MOST_REMARKS = 8
 _MOST_EXPLANATIONS = 4
 
 _current_task = torch._C._current_graph_task_id
-_transforms = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 _CAN_CAPTURE: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 
@@ -154,7 +154,7 @@ class LayerWatch(Watch):
     def looks_into(self, root: Module) -> bool:
         """Whether a call of a root module is part of a step that is measured."""
         loop = self.loop
-        if not torch.is_grad_enabled() or _len_torch_dispatch_stack() or _transforms() is not None:
+        if not torch.is_grad_enabled() or _len_torch_dispatch_stack() or in_transform():
             return False
         if not loop.due or not loop.scope.has_module(root):
             return False

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from ..facts import NumberFacts, OptimizerFacts
 from ..origin.nested import leaves
-from ..taps.backward import in_backward, in_transform
+from ..taps.backward import in_backward
 from ..taps.instrument import INSTRUMENT
 from ..taps.place import Line, user_line
+from ..taps.transforms import in_transform
 from .exact import fault_in
 from .signals import can_read, is_ordinary, norms, read
 

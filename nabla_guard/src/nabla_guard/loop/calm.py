@@ -2,9 +2,9 @@
 
 Every parameter of an optimizer that was written, cleared and stepped in the same way for some steps
 is taken to go on like the first of them. What deviates from the pattern ends the calm at once;
-in any case every sixteenth step is looked at in full, and every 32nd of a loop in which nothing
-has changed for a long time. Those who look at a step now and then choose every 96th, which is one
-of them.
+in any case every sixteenth step is looked at in full, every 32nd of a loop in which nothing has
+changed for some hundred steps, and every 96th when nothing has for a long time. Those who look at a
+step now and then choose every 96th, which is one of them at any time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Calm"]
 
 _REGULAR_STEPS = 3
-_EVERY = 16
-_SELDOM = 32
-_LONG_STEPS = 256
+_EVERY = ((256, 16), (768, 32))  # steps without a change, and how often one is looked at then
+_SELDOM = 96
 
 
 class Calm:
@@ -106,11 +105,11 @@ class Calm:
 
     def _next_due(self, index: int) -> int:
         """The first step from this one on after which one is looked at in full."""
-        while True:
-            every = _EVERY if index - self._changed_at < _LONG_STEPS else _SELDOM
-            if not (index + 1) % every:
-                return index
-            index += 1
+        for steps, every in _EVERY:
+            due = index + (-index - 1) % every
+            if due - self._changed_at < steps:
+                return due
+        return index + (-index - 1) % _SELDOM
 
     # ------------------------------------------------------------------ what happens while calm
     def written(self, found: Sequence[GradientRecord], call: Call, loss: Tensor | None) -> None:

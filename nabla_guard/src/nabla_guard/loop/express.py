@@ -8,7 +8,7 @@ it declines, and the door goes the long way.
 
 from __future__ import annotations
 
-import weakref
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from threading import get_ident
@@ -23,17 +23,18 @@ from torch.optim import Optimizer
 from ..origin.ambient import Ambient, ambient_now
 from ..origin.keeper import MAX_OVERFLOWS
 from ..origin.region import Region
-from ..origin.shorthand import BackwardNote, CallNote, draw_state, spot_above
+from ..origin.shorthand import BackwardNote, CallNote, Spot, draw_state, spot_above
 from ..taps.inside import NOBODY
 from ..taps.instrument import INSTRUMENT
+from ..taps.place import Line
+from ..taps.transforms import in_transform
 from ..taps.wire import DECLINED
+from .stops import Stop
 
 if TYPE_CHECKING:
-    from ..origin.root_state import RootState
     from ..taps.forward import Running
     from .live import LiveLoop
     from .quick import QuickStep
-    from .roots import RootRecord
 
 __all__ = ["Express"]
 
@@ -43,38 +44,13 @@ _GRADED = Ambient(True)
 _NOTHING: Mapping[str, object] = {}
 _version = attrgetter("_version")
 _new = tuple.__new__  # what a named tuple's own way costs twice
+_frame = sys._getframe
 _Begun = tuple[object, ...]
 _DOORS = 4  # this many of the innermost functions are ours
 _is_autocast = torch._C._is_any_autocast_enabled
 _is_recording = torch.is_grad_enabled
 _tracing = torch._C._get_tracing_state
 _current_task = torch._C._current_graph_task_id
-_transforms = torch._C._functorch.peek_interpreter_stack
-
-
-class _Stop:
-    """A root module as the express knows it.
-
-    Attributes:
-        ref: the module.
-        state: what the keeper knows of it.
-        root: what the loop knows of it; ``None`` for one without parameters.
-        training: the mode in which it is called.
-        told: the loop wants to hear of a call of it although it has no parameters.
-        seen: its inside is looked into, where anything is.
-    """
-
-    __slots__ = ("ref", "root", "seen", "state", "told", "training")
-
-    def __init__(
-        self, module: Module, state: RootState, root: RootRecord | None, seen: bool
-    ) -> None:
-        self.ref = weakref.ref(module)
-        self.state = state
-        self.root = root
-        self.seen = seen
-        self.told = seen and root is None
-        self.training = module.training
 
 
 class Express:
@@ -112,7 +88,7 @@ class Express:
         self._put_off = loop.pending.traffic.put_off
         self._heard_calls = loop.watches.listens("forward_ended")
         self._heard_passes = loop.watches.listens("backward_started")
-        self._stops: dict[int, _Stop] = {}
+        self._stops: dict[int, Stop] = {}
         self._running: Running | None = None
 
     @staticmethod
@@ -140,23 +116,26 @@ class Express:
             return DECLINED  # it will happen again on the long way, where it is reported
         if begun is None:
             return DECLINED
-        kept, output = self._kept, None
+        kept, here = self._kept, self._here
         kept.depth += 1
         self._running = running
-        running.inside = self._here or NOBODY if stop.seen and self._loop.due else NOBODY
+        running.inside = NOBODY if here is None or not (stop.seen and self._loop.due) else here
         try:
             output = original(module, *args)
-        finally:
+        except BaseException:
             running.inside = None
-            if output is not None:
-                kept.later.append(_new(CallNote, (*begun, output)))
-                if stop.root is not None:
-                    self._put_off(stop.root, args, _NOTHING, output)
-                    if self._heard_calls:
-                        self._loop.watches.called(stop.root, module, args, output)
-                elif stop.told:
-                    self._tell(module, args, output)
             self._listen()
+            raise
+        running.inside = None
+        if output is not None:
+            kept.later.append(_new(CallNote, (*begun, output)))
+            if stop.root is not None:
+                self._put_off(stop.root, args, _NOTHING, output)
+                if self._heard_calls:
+                    self._loop.watches.called(stop.root, module, args, output)
+            elif stop.told:
+                self._tell(module, args, output)
+        self._listen()
         return output
 
     def backward(
@@ -177,17 +156,17 @@ class Express:
             or type(roots[0]) is not Tensor
             or any(args[1:])  # a graph that is kept, one that is made, only some inputs
             or _current_task() != -1
-            or _transforms() is not None
+            or in_transform()
         ):
             return DECLINED
         if kept.recorder.on:
             kept.recorder.leave_stack()
         kept.in_backward = True
         kept.depth += 1
-        plain = _is_recording() and not _is_autocast()
-        ambient = _GRADED if plain else ambient_now()
-        note = (spot_above(_DOORS - 1), ambient, roots, args, kwargs)
-        kept.later.append(_new(BackwardNote, note))
+        ambient = ambient_now() if _is_autocast() or not _is_recording() else _GRADED
+        kept.later.append(
+            _new(BackwardNote, (spot_above(_DOORS - 1), ambient, roots, args, kwargs))
+        )
         if kept.region is _LOSS:
             kept.end_region(_UPDATE)
         try:
@@ -261,7 +240,7 @@ class Express:
         return True
 
     # ------------------------------------------------------------------ private
-    def _meet(self, module: Module) -> _Stop | None:
+    def _meet(self, module: Module) -> Stop | None:
         state = self._kept.roots.get(id(module))
         if state is None or state.root() is not module:
             return None
@@ -269,10 +248,10 @@ class Express:
         if state.stale:
             state.look_again()
         seen = self._loop.scope.has_module(module)
-        stop = self._stops[id(module)] = _Stop(module, state, root, seen)
+        stop = self._stops[id(module)] = Stop(module, state, root, seen)
         return stop
 
-    def _begin(self, stop: _Stop, module: Module, args: tuple[object, ...]) -> _Begun | None:
+    def _begin(self, stop: Stop, module: Module, args: tuple[object, ...]) -> _Begun | None:
         """A root is about to run: note what will be gone afterwards; ``None`` to decline."""
         kept, state = self._kept, stop.state
         if (
@@ -282,7 +261,7 @@ class Express:
             or kept.replaying
             or not _is_recording()
             or _current_task() != -1
-            or _transforms() is not None
+            or in_transform()
             or _len_torch_dispatch_stack()
         ):
             return None
@@ -302,14 +281,27 @@ class Express:
                 kept.end_region(_LOSS)
             if state.has_buffers and not kept.has_call_of(module):
                 state.keep_buffers()
-        spot, ambient = spot_above(_DOORS), ambient_now() if _is_autocast() else _GRADED
+        frame = _frame(_DOORS - 1)
+        spot = (stop.code, frame.f_lasti) if frame.f_code is stop.code else self._spot(stop)
+        ambient = ambient_now() if _is_autocast() else _GRADED
         return spot, ambient, module, state, stop.training, args, versions, drawn, version
+
+    @staticmethod
+    def _spot(stop: Stop) -> Spot:
+        """Find the line that calls a root, and its function for the next time."""
+        spot = spot_above(_DOORS + 1)
+        if spot is not None and not isinstance(spot, Line):
+            stop.code = spot[0]
+        return spot
 
     def _listen(self) -> None:
         """What the keeper's ``resume`` does: note the user's own calls again."""
         kept = self._kept
-        depth = kept.depth = kept.depth - 1 if kept.depth > 1 else 0
-        if depth or not kept.worth or kept.recorder.on or not self._keeper.enabled:
+        if kept.depth > 1:
+            kept.depth -= 1
+            return
+        kept.depth = 0
+        if not kept.worth or kept.recorder.on or not self._keeper.enabled:
             return
         if kept.overflows < MAX_OVERFLOWS:
             kept.recorder.enter_stack()

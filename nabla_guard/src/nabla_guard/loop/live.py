@@ -243,13 +243,14 @@ class LiveLoop:
 
     def step_ended(self, optimizer: Optimizer, closure: bool) -> None:
         """See :class:`.listener.Listener`."""
-        record, self.pending.record = self.pending.record, None
+        pending, calm = self.pending, self.calm
+        record, pending.record = pending.record, None
         if record is None:
             return
         if closure:
             self.closing.close(record, optimizer)
-            self.pending.numbers = None
-        quick = self.calm.quick
+            pending.numbers = None
+        quick = calm.quick
         if quick is not None:
             quick.ended(self.index)
         else:
@@ -258,11 +259,11 @@ class LiveLoop:
             record.end_step(self.index, self.gradients.groups.get(id(record)))
             self.attentive = self.book.curious
             self.book.note_foreign_step(record)
-        if not self.calm.on or self.index >= self.calm.due:
-            self.calm.step_ended(record)
+        if not calm.on or self.index >= calm.due:
+            calm.step_ended(record)
         if self.roots.now:
             self.roots.end_step()
-        self.pending.traffic.clear()
+        pending.traffic.clear()
         if self.layers.measures:
             self.layers.forget()
         self.due = not (self.index + 1) % self.every
@@ -311,7 +312,8 @@ class LiveLoop:
         if key in self._stepped or (held and held in self._begun):
             self.index += 1
             self._stepped.clear()
-            self._begun.clear()
+            if self._begun:
+                self._begun.clear()
         self._stepped.add(key)
         if held:
             self._begun.append(held)

@@ -10,7 +10,7 @@ not recover.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ..facts import NumberFacts, OptimizerFacts
-from ..taps.backward import in_transform
 from ..taps.instrument import INSTRUMENT
 from ..taps.patching import Patches, Replacement
 from ..taps.place import user_place
+from ..taps.transforms import in_transform
 from .bare_passes import BarePasses
 from .exact import fault_in
 from .signals import can_read, is_ordinary, norms, read
@@ -61,11 +61,15 @@ class LonePasses(Watch):
 
     Attributes:
         found: each first bad pass after a good one; a detector takes them out.
+        skipped_at: number of backward passes at the last step that a scaler skipped.
+        followed: told of each pass that a step should follow, while somebody wants to know.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.found: list[LonePass] = []
+        self.skipped_at = 0
+        self.followed: Callable[[Sequence[GradientRecord]], None] | None = None
         self._passes = 0
         self._bad = False
         self._loss: Tensor | None = None
@@ -77,6 +81,11 @@ class LonePasses(Watch):
     def patient(self) -> frozenset[str]:
         """A calm loop has an optimizer that steps."""
         return EVERY_EVENT
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a loss was scaled and the scaler has not been asked to step since."""
+        return self._loss is not None
 
     def start(self, patches: Patches) -> None:
         """Listen to gradient scalers, and to derivatives that write no gradient."""
@@ -100,7 +109,11 @@ class LonePasses(Watch):
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call
     ) -> None:
         """Judge a pass of a loop without an optimizer."""
-        if in_transform() or self._has_optimizer(written):
+        if in_transform():
+            return
+        if self._has_optimizer(written):
+            if self.followed is not None:
+                self.followed(written)
             return
         index, self._passes = self._passes, self._passes + 1
         losses = [root.detach() for root in roots if is_ordinary(root) and can_read(root)]
@@ -186,6 +199,8 @@ class LonePasses(Watch):
         """A scaler's step is over: judge the loss if the optimizer was not called."""
         loss, self._loss = self._loss, None
         skipped = before >= 0 and self._steps_of(optimizer) == before
+        if skipped:
+            self.skipped_at = self.loop.backwards
         value = float(loss) if skipped and loss is not None and can_read(loss) else 0.0
         if math.isfinite(value) or not isinstance(optimizer, torch.optim.Optimizer):
             self._settle(recovered=True)

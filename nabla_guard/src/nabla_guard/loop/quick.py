@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, call
+from operator import attrgetter, call, is_
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,14 +48,17 @@ class QuickStep:
     __slots__ = (
         "_count",
         "_group",
-        "_kinds",
+        "_leader",
         "_log",
         "_loop",
         "_losses",
         "_order",
         "_passes",
+        "_pending",
+        "_rates",
         "_record",
         "_refs",
+        "_rises",  # by how much each of its counters, and their sum, rises in a step
         "_size",
         "_version",  # the sum of the counters: between two steps nobody writes to a parameter
         "optimizer",
@@ -67,16 +70,20 @@ class QuickStep:
         self._loop = loop
         self._record = record
         self._group = group
+        self._leader = group.leader
+        self._pending = loop.pending
         self._refs = [found.ref for found in group.members]
         self._order = [kind != "clear" for kind, _ in record.pattern]
         self._count = len(group.members)
         self._size = len(record.records)
         self.roots = {key: root for key, root in loop.roots.now.items() if root.facts.parameters}
         self._log: list[int] = []
-        self._kinds: list[bool] = []
         self._losses: list[float] = []
         self._passes: bool | None = None
+        self._rates: tuple[float, ...] = ()
         self._version = sum(map(_version, map(call, self._refs)))
+        rises = [found.per_step for found in group.members]
+        self._rises = (rises[0], sum(rises))
 
     @staticmethod
     def suits(loop: LiveLoop, records: Sequence[OptimizerRecord]) -> bool:
@@ -102,44 +109,44 @@ class QuickStep:
         root = self.roots.get(id(module))
         if root is None or root.ref() is not module or root.training is not module.training:
             return None
-        self._loop.pending.traffic.put_off(root, args, kwargs, output)
+        self._pending.traffic.put_off(root, args, kwargs, output)
         return root
 
     def cleared(self) -> None:
         """``zero_grad`` was called."""
-        leader = self._group.leader
+        leader = self._leader
         if leader.live:
             self._log.append(_CLEAR)
-            self._kinds.append(False)
             self._losses.clear()
-        if leader.live or leader.grad is not None:
-            parameter = leader.ref()
-            leader.adopt(None if parameter is None else parameter.grad)
+        elif leader.grad is None:
+            return
+        parameter = leader.ref()
+        leader.adopt(None if parameter is None else parameter.grad)
 
     def written(self, roots: Sequence[Tensor], serial: int) -> None:
         """A backward pass is over; its loss is read at once, for a copy would cost more."""
-        leader = self._group.leader
+        leader = self._leader
         parameter = leader.ref()
         grad = None if parameter is None else parameter.grad
         if grad is None:
             return
         same = leader.grad is not None and leader.grad() is grad
-        if not same or grad._version != leader.version:
-            leader.written(grad, same)
-            self._log.append(serial)
-            self._kinds.append(True)
-            root = roots[0] if len(roots) == 1 else None
-            if type(root) is Tensor and root.numel() == 1 and not root.is_meta:
-                pending = self._loop.pending
-                loss = root if pending.scaled is None else pending.loss(root)
-                self._losses.append(float(loss.item()))
+        if same and grad._version == leader.version:
+            return
+        leader.written(grad, same)
+        self._log.append(serial)
+        root = roots[0] if len(roots) == 1 else None
+        if type(root) is Tensor and root.numel() == 1 and not root.is_meta:
+            pending = self._pending
+            loss = root if pending.scaled is None else pending.loss(root)
+            self._losses.append(float(loss.item()))
 
     def step(self, optimizer: Optimizer) -> bool:
         """Close a step that is like the ones before; return whether it is."""
         loop, record = self._loop, self._record
-        if self._kinds != self._order or self.optimizer() is not optimizer:
+        if [*map(bool, self._log)] != self._order or self.optimizer() is not optimizer:
             return False
-        rates = self._rates(optimizer)
+        rates = self._rates_of(optimizer)
         signals: dict[str, float] | None = {}
         if rates and loop.due:
             signals = self._read()
@@ -147,7 +154,7 @@ class QuickStep:
             return False
         record.facts.rates = rates
         signals["lr"] = rates[0]
-        loop.pending.record = record
+        self._pending.record = record
         loop.count_step(id(optimizer))
         loop.stepping = record.facts
         if self._passes is None:
@@ -168,30 +175,30 @@ class QuickStep:
 
     def count_calls(self) -> None:
         """Count the calls of roots: somebody asks for them, or the step is different."""
-        for root in self._loop.pending.traffic.uncounted():
+        for root in self._pending.traffic.uncounted():
             module = root.ref()
             if module is not None:
                 self._loop.roots.called(module).count(module, grad=True)
 
     def ended(self, index: int) -> None:
         """The step is over."""
-        record, group = self._record, self._group
-        leader = group.leader
+        record, leader = self._record, self._leader
         parameter = leader.ref()
         if parameter is not None:
             leader.stepped(parameter)
-        group.steps += 1
-        record.facts.steps += 1
+        self._group.steps += 1
+        facts = record.facts
+        facts.steps += 1
         record.index = index
-        if record.facts.calls:
-            record.facts.calls.clear()
+        if facts.calls:
+            facts.calls.clear()
         self._log.clear()
-        self._kinds.clear()
         self._losses.clear()
-        try:
-            self._version = sum(map(_version, map(call, self._refs)))
-        except AttributeError:  # one of them is gone
-            self._version = -1
+        one, all_of_them = self._rises
+        if leader.per_step == one:
+            self._version += all_of_them
+        else:
+            self._look_again()
 
     def give_up(self) -> None:
         """Note what happened so far in the present step as the slow way would have."""
@@ -200,20 +207,26 @@ class QuickStep:
             self._record.add_loss(torch.tensor(loss, dtype=torch.float64))
         self._losses.clear()
         self.count_calls()
-        self._loop.pending.traffic.unpack()
+        self._pending.traffic.unpack()
 
     # ------------------------------------------------------------------ private
-    def _rates(self, optimizer: Optimizer) -> tuple[float, ...]:
+    def _look_again(self) -> None:
+        """Read the counters: not every step writes to the parameters equally often."""
+        try:
+            self._version = sum(map(_version, map(call, self._refs)))
+        except AttributeError:  # one of them is gone
+            self._version = -1
+
+    def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
         """The learning rates; empty when they, or the groups, ask for a closer look."""
-        rates, size, moves = [], 0, False
-        for group in optimizer.param_groups:
-            rate = group["lr"]
-            if type(rate) is not float:
+        groups = optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        known = self._rates
+        if len(rates) != len(known) or not all(map(is_, rates, known)):
+            if any(type(rate) is not float for rate in rates) or not any(rates):
                 return ()
-            size += len(group["params"])
-            moves = moves or rate != 0.0
-            rates.append(rate)
-        return tuple(rates) if moves and size == self._size else ()
+            known = self._rates = tuple(rates)
+        return known if sum([len(group["params"]) for group in groups]) == self._size else ()
 
     def _read(self) -> dict[str, float] | None:
         """Loss and norm of the gradients; ``None`` when they do not tell enough."""

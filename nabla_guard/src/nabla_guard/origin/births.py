@@ -246,7 +246,8 @@ class BirthMode(TorchDispatchMode):
         """Whether a reduction gives an infinity because it was given nothing but masked values."""
         if not call.parents or is_meant(call.name, (), {}, has_nan=False):
             return False
-        smaller = all(output.numel() < found.numel() for found in call.inputs if found.dim())
+        sizes = [found.numel() for found in call.inputs if found.dim()]
+        smaller = bool(sizes) and all(output.numel() < size for size in sizes)
         masks = [self.births[number] for number in call.parents]
         if not smaller or not all(birth.is_mask for birth in masks):
             return False

@@ -14,8 +14,8 @@ from .findings import Source
 from .ledger import Ledger, Origin
 from .naming import model_name, paths_of, plain_path
 from .parts import found_in
-from .references import Outside
-from .tape import CallEntry, Entry
+from .references import Outside, references_in
+from .tape import CallEntry, Entry, OpEntry
 
 __all__ = ["Declarations"]
 
@@ -59,6 +59,14 @@ class Declarations:
                         self._declare(outside.tensor, Origin(source, name, model))
                     for name, tensor in tensors_in(value, argument):
                         self._declare(tensor, Origin(source, name, model))
+
+    def written(self, entries: Iterable[Entry]) -> None:
+        """Declare where the user's code wrote to what is used outside of modules."""
+        for entry in entries:
+            if isinstance(entry, OpEntry):
+                for outside in references_in(Outside, entry.args, entry.kwargs):
+                    if self._line_of(outside.tensor) is not None:
+                        self._declare(outside.tensor, Origin("outside", "a tensor"))
 
     def _declare(self, tensor: Tensor | None, origin: Origin) -> None:
         if tensor is not None:

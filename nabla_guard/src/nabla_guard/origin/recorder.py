@@ -17,6 +17,7 @@ from torch.utils._device import DeviceContext
 
 from ..taps.hidden import hidden_from_compiler
 from ..taps.place import user_line
+from ..taps.transforms import in_transform
 from .ambient import Generators, ambient_now
 from .op_note import VIEWS, op_note
 from .region import Region
@@ -32,7 +33,6 @@ __all__ = ["StepRecorder"]
 _length = torch._C._len_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _push = torch._C._push_on_torch_function_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
 
 _NEVER = frozenset(
     {
@@ -128,7 +128,7 @@ class StepRecorder(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if not self.on or torch.compiler.is_compiling() or _transforms() is not None:
+        if not self.on or torch.compiler.is_compiling() or in_transform():
             return func(*args, **(kwargs or {}))
         draws = getattr(func, "__name__", "") in _DRAWS
         before = draw_state() if draws else None

@@ -167,6 +167,8 @@ class _Replay:
             declare.models(map(bare, roots))
             declare.parameters(self._parameters)
             declare.arguments(self._entries)
+            if self._tape.has_writes:
+                declare.written(self._entries)
             yield
 
     @contextmanager

@@ -21,7 +21,25 @@ _SMALL_BYTES = 1 << 20
 _FIRST_CALLS = 3  # buffers may be made by the first ones
 _LOOK_AGAIN_CALLS = 64
 _version = attrgetter("_version")
-_LOSSES = torch.nn.modules.loss.__name__
+_STEADY = frozenset(
+    f"torch.nn.modules.{name}"
+    for name in (
+        "activation",
+        "batchnorm",
+        "container",
+        "conv",
+        "flatten",
+        "instancenorm",
+        "linear",
+        "loss",
+        "normalization",
+        "padding",
+        "pooling",
+        "sparse",
+        "upsampling",
+    )
+)
+_DRAWING = frozenset({"FractionalMaxPool2d", "FractionalMaxPool3d", "MultiheadAttention", "RReLU"})
 
 
 def buffer_of(module: Module, name: str) -> Tensor | None:
@@ -42,7 +60,7 @@ class RootState:
         root: the module.
         has_parameters: whether it is a model, not only a function such as a loss.
         plain: whether it has neither parameters nor buffers.
-        draws: whether it may use random numbers: none of torch's own losses does.
+        draws: whether it may use random numbers: most of torch's own modules do not.
         has_buffers: whether any of its buffers is set.
         stale: calls of it may have passed unseen since its lists were read.
 
@@ -182,7 +200,7 @@ class RootState:
         self.has_parameters = bool(self._parameters)
         self.plain = not self._parameters and not self._owners
         self.has_buffers = any(owner._buffers[name] is not None for owner, name in names)
-        self.draws = {type(module).__module__ for module in modules} != {_LOSSES}
+        self.draws = not all(map(_is_steady, modules))
 
     def _copy(self, index: int, buffer: Tensor) -> None:
         known = self._copies.get(index)
@@ -191,3 +209,11 @@ class RootState:
                 self._copies[index] = buffer.detach().clone()
             else:
                 known.copy_(buffer)
+
+
+def _is_steady(module: Module) -> bool:
+    """Whether a module, apart from those inside of it, certainly uses no random numbers."""
+    kind = type(module)
+    own = kind.__module__ in _STEADY and kind.__name__ not in _DRAWING
+    hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+    return own and not hooked

@@ -282,8 +282,8 @@ class Tape:
 
     def clear(self) -> None:
         """Forget everything."""
-        for held in (self.entries, self.problems, self._made, self._borrowed, self._writes):
-            if held:
+        if self.entries or self.problems or self._made or self._borrowed or self._writes:
+            for held in (self.entries, self.problems, self._made, self._borrowed, self._writes):
                 held.clear()
 
     def living(self) -> set[int]:

@@ -34,6 +34,8 @@ __all__ = ["CloseUp"]
 _ROUNDINGS = 4
 _SUMS = frozenset({"_to_copy", "add", "clone", "mean", "neg", "rsub", "sub", "sum"})
 _FACTORS = frozenset({"div", "mul"})
+_OWN_SLOPES = frozenset({"cumprod", "exp", "exp2", "pow", "prod"})
+"""Ops whose derivative is small or wrong as their result is."""
 
 
 class CloseUp:
@@ -100,7 +102,8 @@ class CloseUp:
                     self._overflows[key] = self._inherited.shown_by(call.name, tensor)
                 continue
             descent = self._inherited or _Descent(
-                self._describe(call, (tensor, mirror), error, explained)
+                self._describe(call, (tensor, mirror), error, explained),
+                linear=call.name not in _OWN_SLOPES,
             )
             if wrong:
                 descent = descent.shown_by(call.name, tensor)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ScaleFacts", "ScaleWatch"]
 
 _WINDOW = 64
+_MAX_SCALERS = 64
 Scaler = torch.amp.GradScaler
 
 
@@ -56,12 +57,13 @@ class ScaleWatch(Watch):
     The scale is read from its device only after a skip, when the scaler has read from it as well.
 
     Attributes:
-        facts: by scaler.
+        facts: of each scaler, also after its end.
     """
 
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
-        self.facts: weakref.WeakKeyDictionary[Scaler, ScaleFacts] = weakref.WeakKeyDictionary()
+        self.facts: list[ScaleFacts] = []
+        self._known: weakref.WeakKeyDictionary[Scaler, ScaleFacts] = weakref.WeakKeyDictionary()
         self._stepped = False
         self._asked = False
 
@@ -97,16 +99,18 @@ class ScaleWatch(Watch):
     def _begin(self, scaler: Scaler) -> Callable[[], None]:
         def begin() -> None:
             self._asked = True
-            if scaler.is_enabled() and scaler not in self.facts:
+            if scaler.is_enabled() and scaler not in self._known:
                 interval = int(scaler.get_growth_interval())
                 recent: deque[bool] = deque(maxlen=_WINDOW)
-                self.facts[scaler] = ScaleFacts(growth_interval=interval, recent=recent)
+                facts = ScaleFacts(growth_interval=interval, recent=recent)
+                self._known[scaler] = facts
+                self.facts = [*self.facts[-_MAX_SCALERS:], facts]
                 self.loop.calm.attend()
 
         return begin
 
     def _note_update(self, scaler: Scaler) -> None:
-        facts = self.facts.get(scaler)
+        facts = self._known.get(scaler)
         if facts is None or not self._asked:
             return
         skipped, self._stepped, self._asked = not self._stepped, False, False

@@ -14,27 +14,22 @@ from torch import Tensor
 
 from ..origin.region import Region
 from .patching import Patches, Replacement
+from .transforms import in_transform
 from .wire import DECLINED
 
 if TYPE_CHECKING:
     from .wire import Wire
 
-__all__ = ["BackwardTap", "in_backward", "in_transform"]
+__all__ = ["BackwardTap", "in_backward"]
 
 ENTRY = "_engine_run_backward"
 
 _current_task = torch._C._current_graph_task_id
-_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 def in_backward() -> bool:
     """Whether the autograd engine runs in this thread (recomputation, reentrant backward)."""
     return bool(_current_task() != -1)
-
-
-def in_transform() -> bool:
-    """Whether a ``torch.func`` transform is active: its tensors must not outlive it."""
-    return _transforms() is not None
 
 
 class BackwardTap:
@@ -85,7 +80,7 @@ class BackwardTap:
             keeper = wire.keeper
             kept = keeper.threads.kept if keeper.enabled else None
             busy = kept is not None and (kept.replaying or kept.in_backward)
-            if busy or _current_task() != -1 or _transforms() is not None:
+            if busy or _current_task() != -1 or in_transform():
                 return original(outputs, *args, **kwargs)
             if kept is None:
                 return self._watched(original, outputs, args, kwargs)

@@ -18,6 +18,7 @@ from torch.nn import Module
 from .inside import NOBODY, Inside
 from .patching import Patches, Replacement
 from .place import count_on_stack
+from .transforms import in_transform
 from .wire import DECLINED
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ __all__ = ["ForwardTap", "Running"]
 _NOTED = "unpatched_nn_module_call"
 
 _current_task = torch._C._current_graph_task_id
-_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class Running(threading.local):
@@ -116,7 +116,7 @@ class ForwardTap:
         replaying = keeper.enabled and keeper.threads.kept.replaying
         if not wire.listeners or replaying or torch.compiler.is_compiling():
             return original(module, *args, **kwargs)
-        apart = _current_task() != -1 or _transforms() is not None
+        apart = _current_task() != -1 or in_transform()
         if keeper.enabled and not apart:
             keeper.entered(module, args)
         running.inside = NOBODY

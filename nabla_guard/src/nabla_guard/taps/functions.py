@@ -15,8 +15,9 @@ import torch._functorch.eager_transforms as eager_transforms
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
-from .backward import in_backward, in_transform
+from .backward import in_backward
 from .patching import Patches, Replacement
+from .transforms import in_transform
 
 if TYPE_CHECKING:
     from ..origin.kept import Kept

@@ -35,6 +35,7 @@ _SUMS = frozenset(
 )
 _SMALL_LOSS_CHANGE = 1e-2
 _WORTHLESS_LOSS = 0.5
+_NOTHING_LEFT = 2.0**22  # operands over result: no digit of float32 is left
 
 
 class InstabilityDetector:
@@ -115,6 +116,8 @@ def _error_issue(error: RegionError, step: int) -> Issue:
     if error.gradient_free:
         severity = Severity.INFO  # the number is wrong, and nothing is learnt from it
     cancelled = _has_cancelled(first, limits.cancellation_ratio)
+    if cancelled and severity is Severity.MEDIUM and _lost(first) >= _NOTHING_LEFT:
+        severity = Severity.INFO  # zero but for rounding, and the loss does not depend on it
     flushed = first.flushed >= limits.flushed_share
     rule = UNDERFLOW if flushed else CANCELLATION if cancelled else NUMERICAL_INSTABILITY
     if flushed:

@@ -33,6 +33,7 @@ from ..rules import (
 
 if TYPE_CHECKING:
     from ..loop.lone_passes import LonePasses
+    from ..loop.open_passes import OpenPasses
 
 __all__ = ["NonFiniteDetector", "detectors_for"]
 
@@ -52,6 +53,13 @@ def _lone_passes(facts: LoopFacts) -> LonePasses:
     return facts.gather(LonePasses)
 
 
+def _open_passes(facts: LoopFacts) -> OpenPasses:
+    """The watch over passes after which a loop was left."""
+    from ..loop.open_passes import OpenPasses
+
+    return facts.gather(OpenPasses)
+
+
 class NonFiniteDetector:
     """Reports the first non-finite number of a run, once, with its phase."""
 
@@ -63,6 +71,7 @@ class NonFiniteDetector:
         self._reported: set[int] = set()
         self._first_norms: dict[int, float] = {}
         self._lone = _lone_passes(facts)
+        self._open = _open_passes(facts)
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge a step; at once over when everything is finite."""
@@ -79,7 +88,7 @@ class NonFiniteDetector:
         self._reported.add(id(numbers.optimizer))
         return (self._verdict(numbers, record.step),) if first else ()
 
-    def _lonely(self, lone: LonePasses) -> Iterator[Issue]:
+    def _lonely(self, lone: LonePasses | OpenPasses) -> Iterator[Issue]:
         """Judge bad passes that no step followed."""
         found, lone.found = lone.found, []
         for bad in found:
@@ -90,8 +99,12 @@ class NonFiniteDetector:
     def finish(self) -> Iterator[Issue]:
         """Judge what the last step left in the parameters, and passes without a step."""
         yield from self._lonely(self._lone)
+        if self._reported:
+            return
+        is_open = bool(self._open.found)
+        yield from self._lonely(self._open)
         numbers = self._facts.last_numbers
-        if numbers is not None and not self._reported:
+        if numbers is not None and not is_open:
             yield _parameter_issue(numbers, self._facts.step_of(numbers.optimizer))
 
     def _verdict(self, numbers: NumberFacts, step: int) -> Issue:

@@ -41,7 +41,7 @@ class ScaleCollapseDetector:
     def __init__(self, facts: LoopFacts, limits: CollapseLimits | None = None) -> None:
         self._watch = facts.gather(ScaleWatch)
         self._limits = limits or CollapseLimits()
-        self._told: set[int] = set()
+        self._told: set[ScaleFacts] = set()
         self._step = 0
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
@@ -54,10 +54,10 @@ class ScaleCollapseDetector:
         return self._judge()
 
     def _judge(self) -> Iterator[Issue]:
-        for scaler, facts in tuple(self._watch.facts.items()):
-            issue = None if id(scaler) in self._told else _issue(facts, self._limits, self._step)
+        for facts in self._watch.facts:
+            issue = None if facts in self._told else _issue(facts, self._limits, self._step)
             if issue is not None:
-                self._told.add(id(scaler))
+                self._told.add(facts)
                 yield issue
 
 
