@@ -277,8 +277,8 @@ class Course:
             self.reasons.add_workers()
             del self.steps[kept[0] :]
             return None
-        whole = asked is not None and not self._lacks_a_part
-        reason = look.own_state(segment, first, index) if whole else None
+        hidden = None if self._lacks_a_part else asked
+        reason = None if hidden is None else look.own_state(segment, first, hidden)
         reason = reason or (None if self.is_elsewhere else look.outside(segment, found, start))
         if reason is not None:
             self.reasons.add(reason)
