@@ -230,3 +230,17 @@ def test_the_row_decides_what_a_loss_left_its_level_by(others, first):
     ]
 
     assert rank(issues)[0].rule == first
+
+
+# ---------------------------------------------------------------- losses around zero
+@pytest.mark.parametrize(("floor", "expected"), [(0.0, []), (5.0, ["RUN105"])])
+def test_a_loss_around_zero_has_no_progress_to_lose(judge, floor, expected):
+    """The loss of a policy, in the size of its rounding; on a floor it would be a run gone back."""
+    rng = random.Random(1)
+
+    def level(row):
+        return -1.0 - 0.8 * min(row, 60) / 60 + (0.8 * min(1.0, max(0, row - 100) / 60))
+
+    rows = [{"loss": floor + level(row) + rng.gauss(0.0, 0.9)} for row in range(320)]
+
+    assert judge(rows).rules == expected

@@ -67,6 +67,8 @@ class LostProgressCheck(Check):
         limit = max(low + _UNDONE * (start - low), low + _HALVES_NOISES * roughness(levels))
         if start - low <= _HALVES_SHARE * abs(start) or back <= limit:
             return ()
+        if min(levels) < 0.0:
+            return ()  # around zero a share of the start says nothing: policies, critics
         if chart.rewound_at > chart.best_at.row:
             return ()
         return (_is_back(chart, (low, back, limit), "its medians of fifty have"),)

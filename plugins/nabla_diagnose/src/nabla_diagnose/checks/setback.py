@@ -77,9 +77,10 @@ def _judge(chart: Chart, before: list[float], after: list[float]) -> Iterable[Is
 
 
 def _is_meant(chart: Chart, rise: float) -> bool:
-    """Whether something else explains a rise: another run, next to nothing, averages."""
+    """Whether something else explains a rise: another run, a loss without a floor, averages."""
     return (
         chart.now.row - chart.rewound_at < _RESTART_ROWS
+        or min(chart.block_losses(_BEFORE + _AFTER)) < 0.0  # a loss around zero may rise
         or rise < _OF_GUESSING * (chart.chance or 0.0)
         or is_averaged(chart.recent(_TELLING_ROWS)[: -10 * _AFTER])
     )
