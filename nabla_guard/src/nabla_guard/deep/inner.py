@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from ..layers.bank import Bank
 from ..layers.here import Here
+from ..origin.naming import is_compiled
 from .mode import Around, OpMode
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Inner(Here):
     ) -> object:
         """See :class:`..taps.inside.Inside`."""
         mode = self.mode
-        if _is_compiled(module):
+        if is_compiled(module):
             return self._outside(call, module, args, kwargs)
         before, mode.around = mode.around, self._place(module)
         outermost = not self._inside
@@ -131,8 +132,3 @@ class Again:
     def __init__(self, inner: Inner) -> None:
         self.ended = inner.recomputed
         self.around = inner.again
-
-
-def _is_compiled(module: Module) -> bool:
-    state = vars(module)
-    return state.get("_compiled_call_impl") is not None or "_orig_mod" in state.get("_modules", ())

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..loop.watch import EVERY_EVENT, Watch
+from ..origin.naming import uncompiled
 from ..origin.reach import functions_of, reach_kept
 from .graph import name_of, nodes_from, saved_tensor
 from .probing import Unsuitable, unnoticed
@@ -172,7 +173,7 @@ class _Data:
 def _measure(
     facts: InfluenceFacts, call: ModuleCall, data: _Data, declared: frozenset[str]
 ) -> None:
-    facts.module = type(getattr(call.module, "_orig_mod", call.module)).__name__
+    facts.module = type(uncompiled(call.module)).__name__
     shifted = _target_of(call, data.targets, is_shifted)
     facts.judged = None if shifted is None else _judged(shifted, data.targets)
     facts.causal = shifted is not None or facts.module in declared

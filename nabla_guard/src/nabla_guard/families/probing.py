@@ -16,6 +16,7 @@ import torch
 from torch.nn import Module
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from ..origin.naming import uncompiled
 from ..taps.instrument import INSTRUMENT
 
 __all__ = ["Unsuitable", "copy_of", "unnoticed"]
@@ -37,7 +38,7 @@ def copy_of(module: Module) -> Module:
     """
     if isinstance(module, (DataParallel, DistributedDataParallel)):
         module = module.module
-    inner = getattr(module, "_orig_mod", module)
+    inner = uncompiled(module)
     size_bytes = sum(p.nbytes for p in inner.parameters()) + sum(b.nbytes for b in inner.buffers())
     if size_bytes > _MAX_BYTES:
         raise Unsuitable(f"a copy of the model would take {size_bytes >> 20} MiB, allowed are 512")

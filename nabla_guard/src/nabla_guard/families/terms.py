@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..facts import Place
 from ..loop.watch import EVERY_EVENT, Watch
+from ..origin.naming import is_compiled
 from .value_trace import ValueTrace
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class TermWatch(Watch):
         """Notice modules that a function mode would make compute differently."""
         if self.steps or self._unsuitable:
             return
-        self._unsuitable = hasattr(module, "_orig_mod") or any(
+        self._unsuitable = is_compiled(module) or any(
             isinstance(found, (nn.TransformerEncoderLayer, nn.MultiheadAttention))
             for found in module.modules()
         )

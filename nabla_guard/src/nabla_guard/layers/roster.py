@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 from torch.nn import Module
 
+from ..origin.naming import plain_path
+
 __all__ = ["Chosen", "Roster", "chooser", "path_in"]
 
 _MOST = 4096
@@ -129,8 +131,7 @@ class Roster:
 
 def path_in(root: Module, part: Module, path: str | None) -> str:
     """Return the path of a part as people know it: the class name where there is none."""
-    plain = "" if path is None else path.replace("_orig_mod.", "").replace("_orig_mod", "")
-    return plain or type(part).__name__
+    return plain_path(path or "") or type(part).__name__
 
 
 def _matches(path: str, kind: str, globs: tuple[str, ...]) -> bool:

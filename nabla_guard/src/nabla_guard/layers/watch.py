@@ -20,6 +20,7 @@ from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch.nn import Module
 
 from ..loop.watch import Watch
+from ..origin.naming import is_compiled, uncompiled
 from ..rules import NON_FINITE_FORWARD
 from ..taps.instrument import INSTRUMENT
 from ..taps.transforms import in_transform
@@ -272,9 +273,9 @@ class LayerWatch(Watch):
     def _say_what_was_compiled(self) -> None:
         for root in self.loop.roots.living:
             for part in root.modules():
-                if hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None):
-                    inner = getattr(part, "_orig_mod", part)
-                    self._remark(f"modules inside the compiled {type(inner).__name__} are not seen")
+                if is_compiled(part):
+                    kind = type(uncompiled(part)).__name__
+                    self._remark(f"modules inside the compiled {kind} are not seen")
                     break
 
 

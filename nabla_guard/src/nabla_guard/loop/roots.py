@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import Module
 
 from ..facts import ModuleFacts
+from ..origin.naming import plain_path, uncompiled
 from ..taps.place import user_place
 from ..taps.structure import modules_of, parameters_in
 from .gradients import GradientTable
@@ -102,7 +103,7 @@ class RootRecord:
             facts = gradients.record(parameter).facts
             if not facts.running:
                 facts.running = True
-                facts.name = name.replace("_orig_mod.", "")
+                facts.name = plain_path(name)
                 facts.root = self.facts
                 facts.frozen_first = not parameter.requires_grad
             self.facts.parameters.append(facts)
@@ -178,5 +179,4 @@ class RootTable:
 
 
 def _class_name(module: Module) -> str:
-    inner = getattr(module, "_orig_mod", module)
-    return type(inner).__name__
+    return type(uncompiled(module)).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["bare", "model_name", "paths_of", "plain_path"]
+__all__ = ["bare", "is_compiled", "model_name", "paths_of", "plain_path", "uncompiled"]
 
 _COMPILED = "_orig_mod"
 
@@ -19,10 +19,21 @@ def bare(module: Module) -> Module:
     return module.module if isinstance(module, DistributedDataParallel) else module
 
 
+def uncompiled(module: Module) -> Module:
+    """Return the module that ``torch.compile`` wrapped, else the module itself."""
+    inner = getattr(module, _COMPILED, module)
+    return inner if isinstance(inner, Module) else module
+
+
+def is_compiled(module: Module) -> bool:
+    """Whether a call of a module runs compiled code; asks no attribute of the user's own."""
+    state = vars(module)
+    return state.get("_compiled_call_impl") is not None or _COMPILED in state.get("_modules", ())
+
+
 def model_name(root: Module) -> str:
     """Return the class name of a root module: that of the model which was wrapped or compiled."""
-    inner = bare(root)
-    return type(getattr(inner, _COMPILED, inner)).__name__
+    return type(uncompiled(bare(root))).__name__
 
 
 def plain_path(name: str) -> str:
