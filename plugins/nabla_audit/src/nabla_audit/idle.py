@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts
@@ -12,6 +12,7 @@ from nabla_guard.families.reach import ReachWatch
 from nabla_guard.families.unstepped import IdleFacts, IdleOptimizerWatch
 from nabla_guard.families.values import ValueWatch
 
+from .places import where
 from .rules.protocol import STEP_WITHOUT_GRADIENT
 from .rules.wiring import PARAMETER_NOT_REACHED
 from .streak import CONSECUTIVE, Streaks
@@ -90,7 +91,7 @@ def _never_stepped(known: IdleFacts) -> Issue:
         f"{known.passes} backward passes wrote gradients for {optimizer.name}, which were cleared, "
         f"and its step was called 0 times (limit: once for {_LONG} passes): its parameters do not "
         "change.",
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(place, optimizer.name),
         phase="loop",
         severity=Severity.MEDIUM,
         passes=Quantity(value=known.passes, unit="passes", limit=_LONG),
@@ -105,7 +106,7 @@ def _never_written(known: IdleFacts) -> Issue:
         f"All {known.empty_steps} steps of {optimizer.name} (limit {_LONG}) had nothing to apply: "
         f"no backward pass ever wrote a gradient of its {count} parameters, although their module "
         "runs with gradients on; what it returns is cut off before the loss.",
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(place, optimizer.name),
         phase="backward",
         severity=Severity.MEDIUM,
         steps=Quantity(value=known.empty_steps, unit="steps", limit=_LONG),
@@ -115,7 +116,6 @@ def _never_written(known: IdleFacts) -> Issue:
 
 def _issue(optimizer: OptimizerFacts, passes: int, step: int) -> Issue:
     place = optimizer.step_at or optimizer.made_at
-    where = place.location() if place is not None else Location(op=optimizer.name)
     count = len(optimizer.parameters)
     calls = f"{optimizer.name}.step{f' at {place}' if place is not None else ''}"
     steps = Quantity(value=CONSECUTIVE + 1, unit="steps", limit=CONSECUTIVE)
@@ -125,7 +125,7 @@ def _issue(optimizer: OptimizerFacts, passes: int, step: int) -> Issue:
             "The model ran with gradients on and backward was never called (limit: once before "
             f"each step): {tail}",
             step=step,
-            where=where,
+            where=where(place, optimizer.name),
             phase="loop",
             consecutive_steps=steps,
             parameters=count,
@@ -136,7 +136,7 @@ def _issue(optimizer: OptimizerFacts, passes: int, step: int) -> Issue:
         "function of any parameter, because it was rebuilt from values (argmax, item(), "
         f"torch.tensor, requires_grad = True on a result), and {tail}",
         step=step,
-        where=where,
+        where=where(place, optimizer.name),
         phase="backward",
         steps=steps,
         parameters=Quantity(value=count, unit="parameters", limit=0),

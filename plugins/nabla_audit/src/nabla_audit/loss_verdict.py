@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nabla_core.issue import Evidence, Issue, Location
+from nabla_core.issue import Evidence, Issue
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
 from nabla_guard.families.losses import LossInput
+
+from .places import where
 
 __all__ = ["Verdict", "verdict"]
 
@@ -24,10 +26,10 @@ def verdict(
     evidence: dict[str, Evidence],
 ) -> Callable[[int], Issue]:
     """Return what makes the issue of a loss for a step."""
-    where = found.place.location() if found.place is not None else Location(op=found.loss)
+    at = where(found.place, found.loss)
 
     def make(step: int) -> Issue:
-        issue = rule.issue(message, step=step, where=where, phase="loss", severity=severity)
+        issue = rule.issue(message, step=step, where=at, phase="loss", severity=severity)
         return replace(issue, evidence=evidence)
 
     return make

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts, OptimizerFacts
 from nabla_guard.families.used_gradients import UsedFacts, UsedGradientWatch
 
+from .places import where
 from .rules.protocol import GRADIENTS_NOT_CLEARED
 from .streak import CONSECUTIVE
 
@@ -49,18 +50,13 @@ class ReuseDetector:
         return fresh
 
 
-def _where(optimizer: OptimizerFacts) -> Location:
-    place = optimizer.step_at
-    return place.location() if place is not None else Location(op=optimizer.name)
-
-
 def _reused(optimizer: OptimizerFacts, used: UsedFacts, step: int) -> Issue:
     return GRADIENTS_NOT_CLEARED.issue(
         f"{used.reused} of the first {used.looked} steps of {optimizer.name} (limit "
         f"{CONSECUTIVE - 1}) applied gradients that a step had already used: no backward wrote "
         "between the two steps, so one gradient is applied twice.",
         step=step,
-        where=_where(optimizer),
+        where=where(optimizer.step_at, optimizer.name),
         phase="loop",
         severity=Severity.MEDIUM,
         reused=Quantity(value=used.reused, unit="steps", limit=CONSECUTIVE - 1),
@@ -76,7 +72,7 @@ def _partly_carried(optimizer: OptimizerFacts, used: UsedFacts, step: int) -> Is
         f"parameters ({named}{tail}) that the previous {optimizer.name}.step had already used, "
         f"while those of {used.fresh} others were cleared: zero_grad does not reach them.",
         step=step,
-        where=_where(optimizer),
+        where=where(optimizer.step_at, optimizer.name),
         phase="loop",
         severity=Severity.MEDIUM,
         parameters=Quantity(value=len(used.carried), unit="parameters", limit=0),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.vain_rates import VainRate, VainRateWatch
 
+from .places import where
 from .rules.mode import RATE_WITHOUT_EFFECT
 
 __all__ = ["VainRateDetector"]
@@ -44,7 +45,7 @@ def _issue(rate: VainRate, step: int) -> Issue:
         f"{rate.name} of {rate.optimizer.name} took the values {written}, which torch never reads: "
         f"the learning rate in use is still {used} (limit: the rate that was set).",
         step=step,
-        where=place.location() if place is not None else Location(op=rate.optimizer.name),
+        where=where(place, rate.optimizer.name),
         phase="optimizer",
         written=Quantity(value=rate.values[-1], limit=rate.used[0] if rate.used else None),
     )

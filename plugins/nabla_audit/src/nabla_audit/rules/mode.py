@@ -138,7 +138,7 @@ RATE_WITHOUT_EFFECT = Rule(
     fix='Write optimizer.param_groups[i]["lr"], or use a class of torch.optim.lr_scheduler.',
     limits="Optimizers of torch itself: lr, learning_rate and defaults['lr'], after two looks at "
     "which it had changed and was the rate of no group, while those of the groups never changed. "
-    "Of a settled loop one step in sixteen is looked at.",
+    "Of a settled loop only each 16th to 96th step is looked at.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("calls",),

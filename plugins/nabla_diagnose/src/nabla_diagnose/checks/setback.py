@@ -39,8 +39,8 @@ def find_setback(chart: Chart) -> Iterable[Issue]:
         return ()
     levels = chart.block_losses(_BEFORE + _AFTER)
     before, after = levels[:-_AFTER], levels[-_AFTER:]
-    if min(after) <= max(before[-_LAST:]):
-        return ()
+    if min(after) <= max(before[-_LAST:]) or min(levels) < 0.0:
+        return ()  # a loss around zero may rise
     return _judge(chart, before, after)
 
 
@@ -77,10 +77,9 @@ def _judge(chart: Chart, before: list[float], after: list[float]) -> Iterable[Is
 
 
 def _is_meant(chart: Chart, rise: float) -> bool:
-    """Whether something else explains a rise: another run, a loss without a floor, averages."""
+    """Whether something else explains a rise: another run, next to nothing, averages."""
     return (
         chart.now.row - chart.rewound_at < _RESTART_ROWS
-        or min(chart.block_losses(_BEFORE + _AFTER)) < 0.0  # a loss around zero may rise
         or rise < _OF_GUESSING * (chart.chance or 0.0)
         or is_averaged(chart.recent(_TELLING_ROWS)[: -10 * _AFTER])
     )
