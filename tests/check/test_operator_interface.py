@@ -294,3 +294,32 @@ def test_a_second_derivative_at_a_singular_point_is_undecided(check, function):
 
     assert result.passed
     assert "double backward not decided: it is not finite" in result.format()
+
+
+def test_a_reference_that_raises_is_refused():
+    def refuse(x):
+        raise RuntimeError("boom")
+
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+
+    with pytest.raises(UsageError, match=r"reference of .* raised RuntimeError: boom"):
+        operator(candidate=torch.sin, inputs=[x], reference=refuse)
+
+
+def test_a_reference_that_takes_no_float64_is_said(check):
+    def narrow(x):
+        if x.dtype is torch.float64:
+            raise TypeError("float32 only")
+        return x.sin()
+
+    result = check(torch.sin, [torch.ones(3, requires_grad=True)], reference=narrow)
+
+    assert result.passed
+    assert "reference not decided: it raised TypeError: float32 only" in result.format()
+
+
+def test_an_empty_input_is_said_to_decide_nothing(check):
+    result = check(lambda x: x * x, [torch.zeros(0, dtype=torch.float64, requires_grad=True)])
+
+    assert result.passed
+    assert "hold no element" in result.format()

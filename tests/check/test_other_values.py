@@ -272,3 +272,55 @@ def test_an_overflow_counts_where_elements_are_mixed_too(
         return g[..., None] * e / e.sum(-1, keepdim=True)
 
     assert faults(function(forward, backward), (normal(3, 6),)) == expected
+
+
+_GROUPS = torch.tensor([0, 1, 0, 2, 1, 0])
+
+
+def _largest_of_group(x, *, include_self=False):
+    start = torch.zeros(3, dtype=x.dtype)
+    return start.scatter_reduce(0, _GROUPS, x, "amax", include_self=include_self)
+
+
+def _own_largest_of_group(share_of_all):
+    def forward(ctx, x):
+        low = torch.full((3,), -torch.inf, dtype=x.dtype)
+        y = low.scatter_reduce(0, _GROUPS, x, "amax")
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        tied = (x == y[_GROUPS]).to(x.dtype)
+        count = torch.zeros(3, dtype=x.dtype).index_add(0, _GROUPS, tied)
+        return (g if share_of_all else g / count)[_GROUPS] * tied
+
+    return forward, backward
+
+
+@pytest.mark.parametrize("values", [[-1.0, -1, -0.5, 0, -0.5, 0], [0.0] * 6, [1.0, 2, 1, 3, 2, -1]])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_an_amax_that_ties_with_a_left_out_element_is_no_fault(faults, values, include_self):
+    x = torch.tensor(values, dtype=torch.float64).requires_grad_()
+
+    assert faults(lambda x: _largest_of_group(x, include_self=include_self), [x]) == set()
+
+
+@pytest.mark.parametrize(("share_of_all", "expected"), [(False, set()), (True, {"CHK201"})])
+@pytest.mark.parametrize("values", [[-1.0, -1, -0.5, 0, -0.5, 0], [0.1, 0.5, 0.7, -0.3, 0.2, 0.9]])
+def test_a_right_amax_is_right_beside_that_of_torch(
+    faults, function, values, share_of_all, expected
+):
+    x = torch.tensor(values, dtype=torch.float64).requires_grad_()
+    op = function(*_own_largest_of_group(share_of_all))
+
+    assert faults(op, [x], reference=_largest_of_group) == expected
+
+
+def test_a_tie_with_a_left_out_element_is_said(check):
+    x = torch.tensor([-1.0, -1, -0.5, 0, -0.5, 0], dtype=torch.float64).requires_grad_()
+
+    result = check(_largest_of_group, [x])
+
+    assert [issue.rule for issue in result.issues] == ["CHK901"]
+    assert "include_self=False" in result.issues[0].message

@@ -49,7 +49,8 @@ def operator(
         The verdicts, and what could not be decided. Global random generators are left as they were.
 
     Raises:
-        UsageError: an option, an input or the candidate cannot be used.
+        UsageError: an option, an input or the candidate cannot be used, or the reference raises on
+            the given inputs although the candidate takes them.
 
     Source: how each test decides is described in the README of nabla-check.
     """

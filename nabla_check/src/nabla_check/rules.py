@@ -307,7 +307,8 @@ KINK = Rule(
     summary="An input sits on a point without a derivative; a generic point nearby was judged.",
     rationale="There the gradient is a convention, and a numerical derivative is no judge of it.",
     fix="Nothing, or choose inputs away from ties, zeros and clamp edges.",
-    limits="One-sided slopes are compared at three step sizes.",
+    limits="One-sided slopes are compared at three step sizes. A tie with an element that "
+    "include_self=False leaves out of an amax or amin counts too: torch's formula is wrong there.",
     severity=Severity.INFO,
     since="0.1",
     example=Example(bad="torch.tensor([0.0])  # into relu", good="torch.tensor([0.3])"),

@@ -31,6 +31,7 @@ from ..wording.accuse import Basis, mismatch, missing_gradient, wrong_gradient
 from ..wording.classify import Cause, classify
 from ..wording.compare import deviation, is_finite, largest
 from ..wording.describe import at_index, number
+from .excluded_ties import is_tie_with_excluded, tie_note
 from .repetition import repeat_forward
 
 __all__ = ["compare_with_numbers", "unused_outputs"]
@@ -48,7 +49,9 @@ def compare_with_numbers(exam: Examination) -> Iterator[Issue]:
     limit = exam.options.max_finite_difference_elements
     count = sum(x.numel() for x in exam.baseline.values)
     reason = ""
-    if exam.resolution is None:
+    if not count:
+        reason = "the given tensors hold no element; only other sizes were tried"
+    elif exam.resolution is None:
         reason = "this dtype has no room for a numerical derivative; give float64 or a reference"
     elif limit is not None and count > limit:
         reason = f"{count} elements, more than max_finite_difference_elements={limit}"
@@ -136,6 +139,10 @@ def _beside_the_kink(exam: Examination, point: Baseline) -> Iterator[Issue]:
 
 
 def _accuse(exam: Examination, point: Baseline, verdict: Verdict, setting: str) -> Iterator[Issue]:
+    if is_tie_with_excluded(exam, point):
+        if not setting:
+            yield tie_note(exam)
+        return
     found = [
         issue
         for which in range(len(point.values))

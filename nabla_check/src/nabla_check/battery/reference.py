@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 import torch
 
+from nabla_core.errors import UsageError
 from nabla_core.issue import Issue, Quantity
 
 from ..examination import Baseline, Examination
 from ..inputs import rng
 from ..inputs.evaluation import Evaluator, Gradients, OperatorRaised, Outputs
 from ..inputs.operands import Operands, Values, is_differentiable
-from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT, OUTPUT_STRUCTURE
+from ..rules import BACKWARD_MISMATCH, FORWARD_MISMATCH, MISSING_GRADIENT
 from ..truth.conditioning import disturbed, gradient_floors, output_floors
 from ..wording.accuse import Basis, missing_gradient, wrong_gradient
 from ..wording.compare import Deviation, deviation, is_finite, largest
 from ..wording.describe import describe
+from .excluded_ties import beside_ties, halves_excluded_ties, tie_note
 from .excuse import is_excused
+from .structure import structures
 
 __all__ = [
     "ReferenceCall",
@@ -37,11 +40,32 @@ _NOISY = 1e-3
 
 
 def compare_with_reference(exam: Examination) -> Iterator[Issue]:
-    """Compare the baseline with the reference (CHK101, CHK103, CHK201, CHK202)."""
+    """Compare the baseline with the reference (CHK101, CHK103, CHK201, CHK202).
+
+    Raises:
+        UsageError: the reference raises on the very inputs that were given.
+    """
     if exam.reference is None:
         exam.skip(FORWARD_MISMATCH, "no reference was given")
         return
-    yield from compare_at(exam, exam.baseline)
+    try:
+        truth = reference_at(exam.reference, exam.baseline.operands)
+    except OperatorRaised as raised:
+        _refuse_useless(exam, exam.reference)
+        yield exam.note("reference", f"it raised {raised.summary} in {raised.stage} with float64")
+        return
+    yield from compare_at(exam, exam.baseline, truth=truth)
+
+
+def _refuse_useless(exam: Examination, reference: Evaluator) -> None:
+    """A reference that only refuses float64, in which formulas are judged, is none the worse."""
+    try:
+        reference.forward(exam.given.values(), operands=exam.given, stage="reference")
+    except OperatorRaised as raised:
+        raise UsageError(
+            f"the reference of {exam.candidate.callee.name} raised {raised.summary} on the given "
+            "inputs, so nothing can be compared with it; correct it, or give none"
+        ) from raised.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +102,7 @@ def compare_at(
     except OperatorRaised as raised:
         yield exam.note("reference", f"it raised {raised.summary} in {raised.stage}")
         return
-    wrong_structure = list(_structures(exam, point.outputs, truth.outputs, setting))
+    wrong_structure = list(structures(exam, point.outputs, truth.outputs, setting))
     yield from wrong_structure
     if wrong_structure:
         return
@@ -90,8 +114,28 @@ def compare_at(
         issues += _outputs(exam, reference, point, truth.outputs, setting)
     if exam.options.wants("backward"):
         issues += _gradients(exam, reference, point, truth, setting)
-    if not (issues and setting and _is_noise(exam, reference, truth)):
-        yield from issues
+    if issues and setting and _is_noise(exam, reference, truth):
+        return
+    if issues and _ties_with_excluded(exam, reference, point, truth):
+        issues = [] if setting else [tie_note(exam)]
+    yield from issues
+
+
+def _ties_with_excluded(
+    exam: Examination, reference: Evaluator, point: Baseline, truth: ReferenceCall
+) -> bool:
+    """Whether torch's own formula may be what differs: beside the ties there is no difference."""
+    if not (
+        halves_excluded_ties(truth.outputs.differentiable)
+        or halves_excluded_ties(point.outputs.differentiable)
+    ):
+        return False
+    beside = beside_ties(exam, point)
+    there = reference_at(reference, beside.operands)
+    return not [
+        *_outputs(exam, reference, beside, there.outputs, ""),
+        *_gradients(exam, reference, beside, there, ""),
+    ]
 
 
 def _is_noise(exam: Examination, reference: Evaluator, truth: ReferenceCall) -> bool:
@@ -144,38 +188,6 @@ def _comparable(exam: Examination, reference: Evaluator) -> bool:
     after_reference = rng.capture()
     exam.candidate.values_at(exam.operands.originals(), ())
     return not rng.changed(after_reference, rng.capture())
-
-
-def _structures(
-    exam: Examination, candidate: Outputs, reference: Outputs, setting: str
-) -> Iterator[Issue]:
-    got, expected = candidate.tensors, reference.tensors
-    tail = f" ({setting})" if setting else ""
-    if len(got) != len(expected):
-        yield exam.verdict(
-            OUTPUT_STRUCTURE,
-            f"The operator returned {len(got)} tensors, the reference {len(expected)}{tail}.",
-            phase="forward",
-        )
-        return
-    for name, a, b in zip(reference.tensor_names, got, expected, strict=True):
-        for what in ("shape", "dtype", "device"):
-            left, right = getattr(a, what), getattr(b, what)
-            if left != right:
-                yield exam.verdict(
-                    OUTPUT_STRUCTURE,
-                    f"The {what} of {name} is {_plain(left)}, that of the reference "
-                    f"{_plain(right)}{tail}.",
-                    operand=name,
-                    phase="forward",
-                    got=_plain(left),
-                    expected=_plain(right),
-                )
-                break
-
-
-def _plain(value: object) -> str:
-    return str(list(value)) if isinstance(value, torch.Size) else str(value)
 
 
 def _outputs(
@@ -302,6 +314,8 @@ def compare_coarsely(
         found = deviation(dense, want, relative=_COARSE, absolute=_COARSE / 100 * top)
         if found is None or is_excused(exam, point, which, point.gradient_copies, expected):
             continue
+        if _ties_with_excluded(exam, reference, point, truth):
+            return
         basis = Basis(truth=TRUTH, limit=found.limit, setting=setting)
         issue = wrong_gradient(exam, point, which, (got, want), basis)
         if issue is not None:
