@@ -131,5 +131,22 @@ def test_a_recorded_step_is_explained_in_deep_mode(tmp_path):
     assert report.sections[0].title.startswith("Step 5 of ")
 
 
+def test_a_run_lies_where_the_command_began_wherever_the_script_goes(tmp_path):
+    moving = SCRIPT.replace("program = build()", "import os; os.chdir('/'); program = build()")
+    (tmp_path / "train.py").write_text(moving)
+    command = [sys.executable, "-m", "nabla", "run", "--capture", "--select", "NUM", "train.py"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    (run,) = (tmp_path / ".nabla" / "runs").iterdir()
+    assert f"captured .nabla/runs/{run.name}" in done.stderr
+    (artifact,) = (tmp_path / ".nabla" / "artifacts").iterdir()
+    assert f"nabla inspect .nabla/artifacts/{artifact.name}" in done.stderr
+
+
 def test_nothing_is_captured_unless_it_was_asked_for():
     assert not CaptureSettings().capture

@@ -62,6 +62,24 @@ def test_tied_tensors_stay_tied_and_others_apart():
     assert len(freeze(state).tensors) == 4
 
 
+def test_memory_is_used_again_only_as_far_as_tensors_are_tied_as_before():
+    one, other = torch.zeros(2, 2), torch.ones(2, 2)
+    apart = freeze({"a": one, "b": other})
+    tied = freeze({"a": one, "b": one.detach()}, apart)
+    assert len(tied.tensors) == 1
+    assert decode(tied.encoded())["b"].sum() == 0
+    again = freeze({"a": other, "b": one}, tied)
+    assert [decode(again.encoded())[key].sum() for key in "ab"] == [4, 0]
+    turned = freeze({"a": one, "b": torch.arange(4.0).reshape(2, 2).t()}, again)
+    assert decode(turned.encoded())["b"].tolist() == [[0, 2], [1, 3]]
+    longer = freeze({"a": one, "b": torch.ones(3), "c": other}, turned)
+    assert {key: tuple(one.shape) for key, one in decode(longer.encoded()).items()} == {
+        "a": (2, 2),
+        "b": (3,),
+        "c": (2, 2),
+    }
+
+
 def test_the_default_device_does_not_matter():
     with torch.device("meta"):
         frozen = freeze({"x": torch.ones(2, device="cpu")})

@@ -174,6 +174,13 @@ def test_a_wrong_run_or_step_is_named(nabla, words, told):
     assert len(err.splitlines()) == 1
 
 
+def test_a_predicate_that_takes_no_state_is_named(nabla):
+    code, _, err = nabla("bisect", "run", "--predicate", "program.py:build")
+    assert code == 2
+    assert "must take the state, as in build(state)" in err
+    assert len(err.splitlines()) == 1
+
+
 def test_a_run_of_another_schema_is_not_guessed_at(folder, nabla):
     def later(target):
         header = target / "run.json"

@@ -82,6 +82,7 @@ def recorded(tmp_path):
                 between(program, epoch)
                 for batch in loader:
                     program.step(batch)
+                    rec._recorder.writer.flush()  # more checkpoints at once than the disk takes in
         return rec.run_path
 
     return run

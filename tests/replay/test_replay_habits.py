@@ -139,12 +139,18 @@ def one(program, number):
         program.optimizer.param_groups[1]["lr"] *= 0.5
 
 
+def heavier(program, number):
+    for group in program.optimizer.param_groups:
+        group["betas"] = 0.8 + number / 1000, 0.99
+    program.optimizer.param_groups[1]["weight_decay"] = 1e-4 * (number // 4)
+
+
 def follow(program, number):
     program.scheduler.step()
 
 
 @pytest.mark.parametrize("hand", [False, True], ids=["seen", "by hand"])
-@pytest.mark.parametrize("change", [same, one, follow])
+@pytest.mark.parametrize("change", [same, one, heavier, follow])
 @pytest.mark.parametrize("place", ["before", "after", "late"])
 def test_rates_that_the_loop_sets_are_set_again_and_told(recorded, place, change, hand):
     if (change is follow) == (place == "before"):
@@ -185,6 +191,12 @@ def test_rates_are_kept_until_new_ones_are_recorded():
     before = {"lr": 0.1, "lr.1": 0.2, "accuracy": 1.0}
     assert with_earlier_rates({"x": 1.0}, before) == {"lr": 0.1, "lr.1": 0.2, "x": 1.0}
     assert with_earlier_rates({"lr": 0.3}, before) == {"lr": 0.3}
+    settled = {"lr": 0.1, "group.0.momentum": 0.8, "group.1.momentum": 0.9}
+    assert with_earlier_rates({"lr": 0.3, "group.1.momentum": 0.7}, settled) == {
+        "lr": 0.3,
+        "group.0.momentum": 0.8,
+        "group.1.momentum": 0.7,
+    }
 
 
 def test_generators_are_read_in_place_as_they_say_they_are():

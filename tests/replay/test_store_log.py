@@ -9,6 +9,7 @@ import pytest
 from nabla_core.artifacts.strict_json import dump_json
 from nabla_replay.errors import RecordError
 from nabla_replay.store import entries, line_stream, lines
+from nabla_replay.store.brief_text import BriefEntry
 from nabla_replay.store.entries import EndEntry, NoteEntry, StepEntry
 from nabla_replay.store.lines import encode_line, parse_line
 from nabla_replay.store.log_file import LogFile
@@ -72,6 +73,25 @@ def test_a_step_is_written_as_any_other_record_is(step):
     assert step_text(3, step) == dump_json(plain)
 
 
+@pytest.mark.parametrize("loss", [0.1, -0.0, 5e-324, math.inf])
+@pytest.mark.parametrize("packed", [b"", b"\1\2\3\4", b"\xff" * 8])
+@pytest.mark.parametrize("batch", [None, (7, 8), 'a "digest"'])
+def test_a_step_in_brief_is_read_as_a_step(loss, packed, batch):
+    anchor = "@5" if packed else ""
+    brief = BriefEntry(3, loss, batch, {"lr": 0.3}, "0:4", anchor, packed)
+    found = parse_line(encode_line(1, brief)[:-1]).entry
+    assert found == StepEntry(
+        step=3,
+        loss=loss,
+        batch=batch,
+        signals={"lr": 0.3},
+        digests={"loader": "0:4"},
+        vectors={anchor: packed} if packed else {},
+    )
+    assert math.copysign(1, found.loss) == math.copysign(1, loss)
+    assert found.is_brief
+
+
 def test_a_loss_that_is_not_a_number_comes_back():
     line = parse_line(encode_line(0, StepEntry(step=0, loss=math.nan))[:-1])
 
@@ -107,6 +127,12 @@ def test_every_changed_bit_of_a_line_is_found(bit):
         b'{"n":0,"k":"step","s":1,"l":"0x1p5000"}',
         b'{"n":0,"k":"step","s":1,"l":3}',
         b'{"n":0,"k":"step","s":1,"v":{"p":"?"}}',
+        b'{"n":0,"k":"step","s":9223372036854775808}',
+        b'{"n":0,"k":"step","s":1,"q":7}',
+        b'{"n":0,"k":"step","s":1,"q":"@5:3ff00000000000"}',
+        b'{"n":0,"k":"step","s":1,"q":"@5:000000000000f03f"}',
+        b'{"n":0,"k":"step","s":1,"q":":000000000000f03f00000001"}',
+        b'{"n":0,"k":"step","s":1,"q":"@5:000000000000f03f 0000001"}',
         b'{"n":0,"k":"step","s":1,"d":{"r":1}}',
         b'{"n":0,"k":"step","s":1,"i":[1.5]}',
         b'{"n":0,"k":"step","s":1,"s":2}',

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .capture_settings import CaptureSettings
+from .wording import shown_from
 
 if TYPE_CHECKING:
     from nabla_core.report import Report
@@ -23,7 +24,8 @@ __all__ = ["finish_capture", "start_capture"]
 _RUN = "nabla run"
 _ARTIFACTS = ".nabla/artifacts"
 _captures: WeakKeyDictionary[Session, ProcessCapture] = WeakKeyDictionary()
-_folders: WeakKeyDictionary[Session, Path] = WeakKeyDictionary()
+_folders: WeakKeyDictionary[Session, tuple[Path, Path]] = WeakKeyDictionary()
+"""Where each session began, and where its evidence is kept: a program may change its folder."""
 
 
 def start_capture(session: Session) -> None:
@@ -34,8 +36,8 @@ def start_capture(session: Session) -> None:
     is_script = session.bounds.command.startswith(_RUN)
     is_captured = settings.capture and is_script  # inside a program, nabla.capture says what
     if settings.artifact_dir or is_captured:
-        # absolute: the program may change its working folder
-        _folders[session] = Path(settings.artifact_dir or _ARTIFACTS).absolute()
+        here = Path.cwd()
+        _folders[session] = here, here / (settings.artifact_dir or _ARTIFACTS)
     if not is_captured:
         return
     from .capturing.process import ProcessCapture
@@ -49,12 +51,12 @@ def finish_capture(session: Session, report: Report) -> None:
     capture = _captures.pop(session, None)
     if capture is not None:
         capture.finish()
-    folder = _folders.pop(session, None)
-    if folder is not None and not session.bounds.isolated:
-        _keep_evidence(session, report, folder)
+    known = _folders.pop(session, None)
+    if known is not None and not session.bounds.isolated:
+        _keep_evidence(session, report, *known)
 
 
-def _keep_evidence(session: Session, report: Report, folder: Path) -> None:
+def _keep_evidence(session: Session, report: Report, here: Path, folder: Path) -> None:
     from nabla_core.errors import InputError
 
     from .failures.evidence import write_failure
@@ -65,6 +67,6 @@ def _keep_evidence(session: Session, report: Report, folder: Path) -> None:
         print(f"nabla: the evidence is not kept: {error}", file=sys.stderr)
         return
     if written is not None:
-        here = Path.cwd()
-        shown = written.relative_to(here) if written.is_relative_to(here) else written
-        print(f"nabla: kept the evidence: nabla inspect {shown}", file=sys.stderr)
+        print(
+            f"nabla: kept the evidence: nabla inspect {shown_from(here, written)}", file=sys.stderr
+        )

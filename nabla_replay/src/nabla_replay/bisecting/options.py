@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypedDict
 
@@ -72,8 +73,8 @@ def chosen_predicate(
     if predicate is not None:
         if metric is not None:
             raise UsageError("bisect: give a predicate or metric=..., not both")
-        if not isinstance(predicate, MetricPredicate) and not callable(predicate):
-            raise UsageError(f"bisect({type(predicate).__name__}): needs a function of a state")
+        if not isinstance(predicate, MetricPredicate):
+            _check_function(predicate)
         return predicate
     if not isinstance(metric, str):
         raise UsageError(
@@ -88,3 +89,19 @@ def chosen_predicate(
     if isinstance(below, (int, float)):
         return metric_less_than(metric, float(below))
     return metric_nonfinite(metric)
+
+
+def _check_function(predicate: object) -> None:
+    """Say at once that a function cannot be asked about a state."""
+    if not callable(predicate):
+        raise UsageError(f"bisect({type(predicate).__name__}): needs a function of a state")
+    try:
+        inspect.signature(predicate).bind(None)
+    except TypeError as error:
+        name = getattr(predicate, "__name__", type(predicate).__name__)
+        raise UsageError(
+            f"bisect: the predicate must take the state, as in {name}(state), and nothing else "
+            f"without a default: {error}"
+        ) from error
+    except ValueError:
+        return  # of a function that is no Python nothing is known

@@ -14,6 +14,7 @@ from .digests import state_digest
 __all__ = ["batch_of", "loss_of", "signals_of", "step_of", "tensors_of"]
 
 _WHOLE = frozenset((int,))
+_MOST_STEPS = 1 << 63
 _MAX_INDICES = 256  # more are stored as a digest: a record has to stay small
 
 
@@ -67,10 +68,12 @@ def step_of(given: object) -> int | None:
     Raises:
         UsageError: it is no whole number, or below 0.
     """
-    if given is None:
-        return None
-    if not hasattr(given, "__index__") or int(given) < 0:
-        raise UsageError(f"record_step(step={given!r}): needs a whole number, at least 0")
+    if given is None or (type(given) is int and 0 <= given < _MOST_STEPS):
+        return given
+    if not hasattr(given, "__index__") or not 0 <= int(given) < _MOST_STEPS:
+        raise UsageError(
+            f"record_step(step={given!r}): needs a whole number, at least 0 and below 2**63"
+        )
     return int(given)
 
 

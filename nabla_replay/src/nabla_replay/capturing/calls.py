@@ -23,30 +23,43 @@ class CallHook:
     Args:
         parts: the program.
         called: told the module that is called.
+
+    Attributes:
+        is_on: whether calls are told of.
     """
 
     def __init__(self, parts: Parts, called: Callable[[Module], object]) -> None:
         self._wrappers = {id(one): (one, parts.model) for one in parts.wrappers}
         self._parts = frozenset(map(id, parts.model.modules()))
         self._called = called
+        self._seeing = self._see
         self._handles: list[RemovableHandle] = []
-
-    @property
-    def is_on(self) -> bool:
-        """Whether calls are told of."""
-        return bool(self._handles)
+        self._number: int | None = None
+        self._hooks: dict[int, object] | None = None
+        self.is_on = False
 
     def turn_on(self) -> None:
         """Begin to tell of calls."""
-        if self._handles:
+        if self.is_on:
             return
-        if not self._wrappers:
-            self._handles.append(register_module_forward_pre_hook(self._see))
-        for wrapper, _ in self._wrappers.values():
-            self._handles.append(wrapper.register_forward_pre_hook(self._see))
+        self.is_on = True
+        hooks = self._hooks
+        if hooks is not None and self._number is not None:
+            hooks[self._number] = self._seeing  # as it was registered, for a tenth of the time
+        elif self._wrappers:
+            for wrapper, _ in self._wrappers.values():
+                self._handles.append(wrapper.register_forward_pre_hook(self._seeing))
+        else:
+            handle = register_module_forward_pre_hook(self._seeing)
+            self._number, self._hooks = handle.id, handle.hooks_dict_ref()
 
     def turn_off(self) -> None:
         """Let go of torch."""
+        if not self.is_on:
+            return
+        self.is_on = False
+        if self._hooks is not None:
+            self._hooks.pop(self._number, None)  # type: ignore[arg-type]
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -190,17 +190,15 @@ class Capture:
             self._by_hand()
 
         def record(recorder: Recorder) -> None:
-            self._verdicts.follow()
-            facts = StepFacts(
-                step=step_of(step),
-                loss=loss_of(loss),
-                batch=batch_of(batch_indices),
-                tensors={} if tensors is None else tensors_of(tensors),
-                signals={} if metrics is None else signals_of(metrics),
-                data_state=data_state,
-            )
-            if facts.is_short and recorder.record_in_brief(facts, by_hand=True):
+            if not recorder.briefs:
+                self._verdicts.follow()
+            number, value, batch = step_of(step), loss_of(loss), batch_of(batch_indices)
+            signals = {} if metrics is None else signals_of(metrics)
+            is_short = recorder.briefs and not tensors and data_state is None
+            if is_short and recorder.record_in_brief(number, value, batch, signals, by_hand=True):
                 return
+            more = {} if tensors is None else tensors_of(tensors)
+            facts = StepFacts(number, value, batch, more, signals, data_state)
             entry = recorder.draft(facts)
             recorder.commit(entry)
             self._verdicts.recorded(entry.step)
@@ -236,12 +234,11 @@ class Capture:
             boundary = self._boundary
             known = boundary is None or boundary.ending is not None
             is_end = known or len(self._parts.optimizers) <= 1
-            facts = StepFacts(loss=loss)
             plain = boundary is None or not (boundary.evaluations or boundary.loads)
-            if known and plain and recorder.record_in_brief(facts, by_hand=False):
+            if known and plain and recorder.record_in_brief(None, loss, by_hand=False):
                 self._verdicts.recorded(recorder.last_step or 0)
                 return
-            entry = recorder.draft(facts, is_end=is_end)
+            entry = recorder.draft(StepFacts(loss=loss), is_end=is_end)
             self._verdicts.recorded(entry.step)
             drafted.append(lambda: self._commit_live(entry))
 

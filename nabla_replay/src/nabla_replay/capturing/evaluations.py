@@ -31,6 +31,9 @@ class Seen(NamedTuple):
     writes: bool = False
 
 
+_NOTHING = Seen()
+
+
 class Evaluations:
     """Sees what happens from the end of a step to the first call with gradients in the next.
 
@@ -38,19 +41,18 @@ class Evaluations:
 
     Args:
         parts: the program; nothing is seen of a compiled one.
+
+    Attributes:
+        seen: before this step.
+        usual: what was seen before the last one.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._can_see = not parts.wrappers
         self._calls = CallHook(parts, self._called)
         self._weight = next((one for one in parts.model.parameters() if one.requires_grad), None)
-        self._seen = self._usual = Seen()
+        self.seen = self.usual = _NOTHING
         self._count = self._version = 0
-
-    @property
-    def is_strange(self) -> bool:
-        """Whether more happened before this step than before the last one."""
-        return self._seen != self._usual
 
     def wait(self) -> None:
         """A step is over: see what happens until the next one begins.
@@ -62,15 +64,16 @@ class Evaluations:
             self._can_see = False
             self._calls.turn_off()
         self._count = 0
-        self._seen = Seen()
-        self._version = _version(self._weight)
+        self.seen = _NOTHING
+        weight = self._weight
+        self._version = 0 if weight is None else weight._version
         if self._can_see:
             self._calls.turn_on()
 
     def settle(self) -> Seen:
         """A step is over: return what was seen before it; nothing if it was as usual."""
-        strange, self._usual = self.is_strange, self._seen
-        return self._seen if strange else Seen()
+        usual, self.usual = self.usual, self.seen
+        return _NOTHING if self.seen == usual else self.seen
 
     def stop(self) -> int:
         """Let go of torch; return how many calls without gradients there were."""
@@ -85,7 +88,7 @@ class Evaluations:
         self._calls.turn_off()
         writes = _version(self._weight) != self._version
         if self._count or writes:
-            self._seen = Seen(self._count, writes)
+            self.seen = Seen(self._count, writes)
 
 
 def _version(tensor: Tensor | None) -> int:

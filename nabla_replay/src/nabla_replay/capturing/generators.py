@@ -73,7 +73,7 @@ def restore_generators(state: Mapping[str, object]) -> None:
         if torch.cuda.is_available():
             for index, device in enumerate(devices[: torch.cuda.device_count()]):
                 torch.cuda.set_rng_state(device, index)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise RecordError(
             f"the recorded state of the generators cannot be restored: {error}"
         ) from error

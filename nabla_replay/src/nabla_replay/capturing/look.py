@@ -42,11 +42,6 @@ class StepFacts(NamedTuple):
     signals: Mapping[str, float] = _NO_NUMBERS
     data_state: object = None
 
-    @property
-    def is_short(self) -> bool:
-        """Whether a brief record can hold it."""
-        return self.data_state is None and not self.tensors
-
 
 def vector_name(part: int, parts: int) -> str:
     """Return how a record calls the fingerprints of one part of the state."""

@@ -10,6 +10,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from nabla_core.errors import UsageError
+from nabla_guard.origin.naming import uncompiled
 
 from .stateful import Stateful, Value, check_stateful
 
@@ -81,10 +82,10 @@ def unwrapped(model: Module) -> Module:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
             continue
-        inner = getattr(model, "_orig_mod", None)
-        if not isinstance(inner, Module):
+        inner = uncompiled(model)
+        if inner is model:
             return model
-        model = inner  # what torch.compile wraps; naming its class would import the compiler
+        model = inner
 
 
 def compiled_wrappers(models: Iterable[object]) -> tuple[Module, ...]:
@@ -94,7 +95,7 @@ def compiled_wrappers(models: Iterable[object]) -> tuple[Module, ...]:
         for model in models
         if isinstance(model, Module)
         for part in model.modules()
-        if isinstance(getattr(part, "_orig_mod", None), Module)
+        if uncompiled(part) is not part
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import cast
 from weakref import WeakSet, ref
 
@@ -24,6 +25,7 @@ from nabla_core.session import Session
 from nabla_guard.taps.instrument import INSTRUMENT
 
 from ..capture_settings import CaptureSettings
+from ..wording import shown_from
 from .context import Capture
 from .loaders import LoaderBook
 from .options import CaptureOptions
@@ -46,6 +48,7 @@ class ProcessCapture:
     def __init__(self, session: Session, settings: CaptureSettings) -> None:
         self._session = session
         self._settings = settings
+        self._here = Path.cwd()  # the script may change its folder
         self._roots: dict[int, ref[Module]] = {}  # in the order of their first calls
         self._optimizers: WeakSet[Optimizer] = WeakSet()
         self._stepped: dict[int, int] = {}
@@ -64,7 +67,8 @@ class ProcessCapture:
         capture, self._capture = self._capture, None
         if capture is not None:
             capture.close()
-            print(f"nabla: captured {capture.run_path}", file=sys.stderr)
+            shown = shown_from(self._here, capture.run_path)
+            print(f"nabla: captured {shown}", file=sys.stderr)
         elif self._stepped:
             steps = sum(self._stepped.values())
             print(f"nabla: nothing was captured: {self._why(steps)}", file=sys.stderr)
@@ -142,7 +146,7 @@ class ProcessCapture:
     def _begin(self, parts: Parts, done: int, ending: Optimizer) -> None:
         budget = self._settings.budget or None
         options = CaptureOptions(
-            root=self._settings.root,
+            root=self._here / self._settings.root,
             checkpoint_every=self._settings.checkpoint_every,
             budget=budget,
         )

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
+from nabla_guard.origin.naming import paths_of
+
 from ..errors import RecordError
 from .frozen import frozen_names, put_frozen
 from .generators import generator_state, restore_generators
@@ -43,7 +45,7 @@ def full_state(
         loader: where the data is, from :class:`.loaders.LoaderBook`.
         generators: where they have been; by default where they are.
     """
-    modules = tuple(parts.model.modules())
+    modules = [module for _, module in paths_of(parts.model)]
     state: dict[str, object] = {
         "model": _model_state(parts.model),
         "hidden": dict(_hidden_buffers(parts.model, modules)),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nabla_core.artifacts.strict_json import JsonObject
 
 from ..codec.inline import pack
-from ..fingerprints.call_record import pack_trace
 from ..fingerprints.fingerprinter import Fingerprinter
-from ..fingerprints.module_trace import ModuleTrace, can_be_traced
 from ..store.brief_text import BriefEntry
 from ..store.entries import EpochEntry, NoteEntry, StepEntry
 from ..store.writer import RunWriter
@@ -42,6 +40,7 @@ from .rates import Rates
 from .saved_state import SavedState
 from .settings import ModuleSettings
 from .stopwatch import Stopwatch
+from .tracing import StepTracing
 
 __all__ = ["Recorder"]
 
@@ -87,14 +86,13 @@ class Recorder:
         self._held = HeldState(parts, fingerprinter, options.budget, pace.whole_s)
         self._settings = ModuleSettings(parts, resumed=options.resume is not None)
         self._saved = SavedState(parts, writer.append)
-        self._looks = self._briefs = 0
+        self._looks = 0
+        self.briefs = 0
+        """So many steps may be recorded in brief before the next one that is looked at."""
         self._is_new = True  # what follows a checkpoint or the start of an epoch is looked at
         self._watch = Stopwatch(parts, fingerprinter.clock)
-        self._traceable = (
-            options.trace_modules and not parts.wrappers and can_be_traced(parts.model)
-        )
-        self._trace: ModuleTrace | None = None
-        self._traced: JsonObject | None = None
+        wanted = options.trace_modules
+        self._tracing = StepTracing(parts, fingerprinter.algorithm, wanted=wanted)
         self._labels: set[int] = set()
         self._storable = True
         self._later = LaterCheckpoint(parts, self.moment, self.checkpoint)
@@ -131,8 +129,8 @@ class Recorder:
         self._saved.step = None
         step_s = self._watch.lap(begun_s)
         if not is_end:
-            self._drop_trace()  # a replay would trace the whole step
-        self.end_trace()
+            self._tracing.drop()  # a replay would trace the whole step
+        self._tracing.end()
         self._settle_new()
         self._note_others()
         part = self._looks % self._fingerprinter.parts
@@ -142,7 +140,7 @@ class Recorder:
         cost_s = self._drafted_s - begun_s + self._written_s
         if self._pace.note(step_s, cost_s, self._fingerprinter.elapsed_s):
             self._change_pace()
-        self._briefs = self._pace.every - 1
+        self.briefs = min(self._pace.every, self._every - (self.count + 1) % self._every) - 1
         rate = self._rates.news()
         return replace(entry, signals={**rate, **entry.signals}) if rate else entry
 
@@ -165,9 +163,9 @@ class Recorder:
                 self.writer.append(note)
             if self._watch.sees_calls:
                 self._evaluations.wait()
-        if self._traced is not None:
-            self.writer.append(NoteEntry(name=TRACE_NOTE, body=self._traced))
-            self._traced = None
+        traced = self._tracing.take()
+        if traced is not None:
+            self.writer.append(NoteEntry(name=TRACE_NOTE, body=traced))
         self.writer.append(entry)
         self.count += 1
         self.last_step = entry.step
@@ -181,33 +179,45 @@ class Recorder:
             ended_s = self._fingerprinter.clock()
         self._watch.resume(ended_s)
 
-    def record_in_brief(self, facts: StepFacts, *, by_hand: bool) -> bool:
+    def record_in_brief(
+        self,
+        step: int | None,
+        loss: float | None,
+        batch: tuple[int, ...] | str | None = None,
+        signals: Mapping[str, float] | None = None,
+        *,
+        by_hand: bool,
+    ) -> bool:
         """Record a step that is over in brief, if this is the turn of one; return whether it was.
 
         Args:
-            facts: what is known of it.
+            step: its number, if the program counts.
+            loss: its value.
+            batch: indices of the samples, or a digest of them.
+            signals: further numbers by name.
             by_hand: whether the whole step is over, and not only its optimizer.
         """
-        loss = facts.loss
-        if not self._briefs or self._is_new or loss is None or not (self.count + 1) % self._every:
+        book, calls = self.book, self._evaluations
+        if not self.briefs or loss is None or book.is_strange or calls.seen != calls.usual:
             return False
-        if self.book.is_strange or self._evaluations.is_strange:
-            return False
-        self._briefs -= 1
-        begun_s = 0.0 if self._briefs else self._fingerprinter.clock()
-        number, rate, anchor = self._number(facts.step), self._rates.news(), self._anchor
-        signals = {**rate, **facts.signals} if rate else facts.signals
-        entry = BriefEntry(number, loss, facts.batch, signals, self._place(), anchor.name, anchor())
-        self.writer.append(entry)
-        if entry.place is not None:
-            self.book.settle_calls()
+        self.briefs -= 1
+        begun_s = 0.0 if self.briefs else self._fingerprinter.clock()
+        number = self._number(None) if step is None else step
+        rate = self._rates.news()
+        signals = {**rate, **(signals or {})} if rate else signals
+        place = None if book.current is None else self._place()
+        name, packed = self._anchor.name, self._anchor()
+        facts = number, loss, batch, signals, place, name, packed
+        self.writer.append(tuple.__new__(BriefEntry, facts))
+        if place is not None:
+            book.settle_calls()
             if by_hand:
                 self._carried.note()
         if by_hand and self._watch.sees_calls:
-            self._evaluations.wait()
+            calls.wait()
         self.count += 1
         self.last_step = self._saved.step = number
-        if not self._briefs:
+        if not self.briefs:
             ended_s = self._fingerprinter.clock()
             self._pace.note_brief(ended_s - begun_s)
             self._watch.resume(ended_s)
@@ -251,7 +261,7 @@ class Recorder:
         self.book.stop()
         self._carried.forget()
         self._settings.let_go()
-        self._drop_trace()
+        self._tracing.drop()
 
     def moment(self) -> Moment:
         """Return what goes on first when a step is over: the data and what is drawn for it."""
@@ -274,14 +284,7 @@ class Recorder:
 
     def _begin_trace(self) -> None:
         self._begins_anew()
-        if self._traceable and self._trace is None:
-            self._trace = ModuleTrace(self.parts.model, self._fingerprinter.algorithm)
-            self._trace.start()
-
-    def _drop_trace(self) -> None:
-        if self._trace is not None:
-            self._trace.abandon()
-            self._trace = None
+        self._tracing.begin()
 
     def _number(self, given: int | None) -> int:
         if given is not None:
@@ -299,7 +302,7 @@ class Recorder:
 
     def _begins_anew(self) -> None:
         """A replay may begin with the next step."""
-        self._is_new = True
+        self._is_new, self.briefs = True, 0
         self._settings.wait()
 
     def _settle_new(self) -> None:
@@ -330,15 +333,7 @@ class Recorder:
 
     def begin_by_hand(self, before: Iterable[NoteEntry]) -> None:
         """The first step that is recorded by hand is over; ``before`` is what lay before it."""
-        self.end_trace()
+        self._tracing.end()
         self._rates.forget()  # a step was looked at when the optimizer acted, and is not written
         for note in before:
             self.writer.append(note)
-
-    def end_trace(self) -> None:
-        """The traced step is over: let go of the modules, and keep what was seen."""
-        if self._trace is None:
-            return
-        trace, self._trace = self._trace, None
-        seen = trace.stop()
-        self._traced = None if trace.spoilt else pack_trace(seen, trace.paths)

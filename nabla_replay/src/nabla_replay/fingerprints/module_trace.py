@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn import Module
 
+from nabla_guard.origin.naming import is_compiled
 from nabla_guard.taps.patching import Patches, Replacement
 
 from .call_record import CallKey, ModuleCall, StepTrace
@@ -37,10 +38,7 @@ Edge: TypeAlias = "tuple[Node, int]"
 
 def can_be_traced(model: Module) -> bool:
     """Whether the calls of a model's modules can be seen: not inside compiled ones."""
-    return not any(
-        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
-        for module in model.modules()
-    )
+    return not any(map(is_compiled, model.modules()))
 
 
 class _Call:

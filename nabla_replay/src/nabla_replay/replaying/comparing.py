@@ -26,6 +26,8 @@ _ORDER = (*_DATA, "scheduler", "optimizer", "scaler", "parameter", "extra")
 _PLACES = {name: index for index, name in enumerate(_ORDER)}
 _STATE = frozenset(("loss", *_TENSORS))
 
+_OTHER_TENSORS = "the record lists other tensors than the program has"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentResult:
@@ -65,10 +67,13 @@ class StepResult:
 
     @property
     def status(self) -> StepStatus:
-        """``MATCH`` needs at least the loss or some tensors to be compared and equal."""
+        """``MATCH`` needs at least the loss or some tensors to be compared and equal, and that
+        tensors which were recorded could be compared at all."""
         kinds = {one.status for one in self.components}
         if "DIVERGENCE" in kinds:
             return "DIVERGENCE"
+        if any(one.reason == _OTHER_TENSORS for one in self.components):
+            return "UNVERIFIED"
         matched = {one.component for one in self.components if one.status == "MATCH"}
         evident = matched & _STATE or any(name.startswith("tensor ") for name in matched)
         return "MATCH" if evident else "UNVERIFIED"
@@ -185,7 +190,7 @@ def _tensors(
     for name, there in recorded.vectors.items():
         here = replayed.vectors.get(name)
         if here is None or len(here) != len(there):
-            yield _unverified("parameter", "the record lists other tensors than the program has")
+            yield _unverified("parameter", _OTHER_TENSORS)
             continue
         size = value_bytes(fingerprinter.algorithm)
         pairs = [

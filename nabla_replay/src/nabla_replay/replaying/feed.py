@@ -12,11 +12,13 @@ from ..errors import RecordError
 from .ahead import Waiting, waiting_before
 from .habits import Habits
 from .history import Segment, epoch_state
+from .recorded_state import recorded_state
 
 __all__ = ["BatchFeed", "DataEnded", "length_of"]
 
-
 _PLAIN = Habits()
+_MOST_EPOCHS = 10_000
+_MOST_BATCHES = 1 << 20
 
 
 class DataEnded(RecordError):
@@ -73,10 +75,12 @@ class BatchFeed:
 
         Raises:
             DataEnded: the loader ends before that.
+            RecordError: no program takes so much for one step.
         """
         if target is None:
             yield self._next()
             return
+        self._check_target(*target)
         if self._waiting is not None:
             yield from self._ahead(self._waiting, target)
             return
@@ -94,6 +98,16 @@ class BatchFeed:
         self._records += 1
 
     # ------------------------------------------------------------------ private
+    def _check_target(self, epoch: int, position: int) -> None:
+        """A damaged or forged record must not keep a replay busy for ever."""
+        reached = self.position if epoch == self.epoch else 0
+        if epoch - self.epoch > _MOST_EPOCHS or position - reached > _MOST_BATCHES:
+            raise RecordError(
+                f"a record says that its step ended {position} batches into epoch {epoch}, and the "
+                f"one before it {self.position} batches into epoch {self.epoch}: at most "
+                f"{_MOST_EPOCHS} epochs and {_MOST_BATCHES} batches are taken for one step"
+            )
+
     def _ahead(self, waiting: Waiting, target: tuple[int, int]) -> list[object]:
         """Take what the recorded step took, and return what it used."""
         epoch, position = target
@@ -110,14 +124,16 @@ class BatchFeed:
         return waiting.of_step()
 
     def _go_to(self, place: Mapping[str, object]) -> None:
-        start = cast("Mapping[str, object]", place["start"])
-        size = start.get("batch_size")
-        self._batch_size = size if isinstance(size, int) else None
-        put_loader_state(self._loader, cast("Mapping[str, object]", start["loader"]))
-        restore_generators(cast("Mapping[str, object]", start["generators"]))
+        with recorded_state("the place in the data of a checkpoint"):
+            start = cast("Mapping[str, object]", place["start"])
+            size = start.get("batch_size")
+            self._batch_size = size if isinstance(size, int) else None
+            put_loader_state(self._loader, cast("Mapping[str, object]", start["loader"]))
+            restore_generators(cast("Mapping[str, object]", start["generators"]))
+            epoch = int(cast("int", place["epoch"]))
+            position = int(cast("int", place["position"]))
         self._iterator = iter(self._loader)
-        self.epoch = int(cast("int", place["epoch"]))
-        position = int(cast("int", place["position"]))
+        self.epoch = epoch
         if self._kept > position:
             raise RecordError(
                 f"batches of the epoch before epoch {self.epoch} waited for their steps when the "
@@ -150,7 +166,8 @@ class BatchFeed:
         if start is not None:
             state = epoch_state(start)
             self._check(epoch, state.get("batch_size"))
-            put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
+            with recorded_state(f"the record of epoch {epoch}"):
+                put_loader_state(self._loader, cast("Mapping[str, object]", state["loader"]))
             self._between(epoch, state)
             restore_generators(cast("Mapping[str, object]", state["generators"]))
         self._iterator = iter(self._loader)

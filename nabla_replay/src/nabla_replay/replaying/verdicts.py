@@ -83,8 +83,9 @@ def rates_issue(rates: Rates) -> Issue:
         else f"the recorded ones were put back {rates} each step"
     )
     return REPLAY_UNVERIFIED.issue(
-        "The program's step() does not set the learning rates that were recorded, and the steps "
-        f"were executed as if the loop around it did: {done}."
+        "The program's step() does not set the learning rates (or other settings of its "
+        "optimizers) that were recorded, and the steps were executed as if the loop around it did: "
+        f"{done}."
     )
 
 

@@ -35,6 +35,7 @@ from .looking import Look
 from .observation import facts_of
 from .program import Program
 from .rates import after_look, before_batches, before_look, before_step
+from .recorded_state import recorded_state
 from .targets import batches_of_last, target_of
 
 __all__ = ["Executed", "Window", "part_in"]
@@ -121,9 +122,10 @@ class Window:
         if not isinstance(state, Mapping) or not {"model", "generators"} <= state.keys():
             raise RecordError(f"{snapshot.checkpoint.name}: holds no state of a captured program")
         parts, habits = self.program.parts, self.habits
-        self.missing = missing_parts(parts, state)
         self.has_stale_extra = False
-        restore_parts(parts, state)
+        with recorded_state(snapshot.checkpoint.name):
+            self.missing = missing_parts(parts, state)
+            restore_parts(parts, state)
         if parts.loader is not None:
             place = cast("Mapping[str, object] | None", state.get("loader"))
             self._feed = BatchFeed(
@@ -258,7 +260,8 @@ class Window:
             ProgramChanged: it had changed more.
         """
         parts = self.program.parts
-        put_between_state(parts, cast("Mapping[str, object]", state.get("between", {})))
+        with recorded_state(f"the record of epoch {epoch}"):
+            put_between_state(parts, cast("Mapping[str, object]", state.get("between", {})))
         extra = state.get("held extra")
         self.has_stale_extra |= extra not in (None, extra_digest(parts, self.fingerprinter))
         if state.get("held") not in (None, held_digest(parts, self.fingerprinter)):

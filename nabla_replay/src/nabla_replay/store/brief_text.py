@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
-from .entries import hex_text
+from .brief_value import brief_value
+from .entries import Entry, StepEntry, hex_text
 
-__all__ = ["BriefEntry", "brief_text"]
+__all__ = ["BriefEntry", "brief_text", "step_of"]
 
 
 class BriefEntry(NamedTuple):
@@ -28,7 +28,7 @@ class BriefEntry(NamedTuple):
     step: int
     loss: float
     batch: tuple[int, ...] | str | None
-    signals: Mapping[str, float]
+    signals: Mapping[str, float] | None
     place: str | None
     anchor: str
     packed: bytes
@@ -48,13 +48,15 @@ def brief_text(sequence: int, entry: BriefEntry) -> bytes:
     """
     number, loss, batch, signals, place, anchor, packed = entry
     more = "" if place is None else f',"d":{{"l":"{place}"}}'
-    if anchor:
-        text = b2a_base64(packed, newline=False).decode("ascii")
-        more = f'{more},"v":{{"{anchor}":"{text}"}}'
     if batch is not None:
-        written = quoted(batch) if isinstance(batch, str) else f"[{','.join(map(str, batch))}]"
-        more = f'{more},"i":{written}'
+        more = f'{more},"i":{quoted(batch) if isinstance(batch, str) else [*batch]}'
     if signals:
         texts = [f'{quoted(name)}:"{hex_text(one)}"' for name, one in signals.items()]
         more = f'{more},"x":{{{",".join(texts)}}}'
-    return f'{{"n":{sequence},"k":"step","s":{number},"l":"{loss.hex()}"{more}}}'.encode("ascii")
+    value = brief_value(anchor, loss, packed)
+    return f'{{"n":{sequence},"k":"step","s":{number},"q":"{value}"{more}}}'.encode("ascii")
+
+
+def step_of(entry: Entry | BriefEntry) -> int | None:
+    """Return the step that a record is of, if it is the record of one."""
+    return entry.step if isinstance(entry, (StepEntry, BriefEntry)) else None

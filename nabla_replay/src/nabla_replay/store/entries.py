@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias
 from nabla_core.artifacts.strict_json import JsonObject, JsonValue
 
 from ..errors import RecordError
+from .brief_value import read_brief_value
 from .fields import (
     take_bytes,
     take_count,
@@ -98,13 +99,18 @@ class StepEntry:
         """
         signals, vectors = take_object(body, "x"), take_object(body, "v")
         digests = take_texts(body, "d")
+        loss = take_float(body, "l") if "l" in body else None
+        kept = {long(name): take_bytes(vectors, name) for name in vectors}
+        if "q" in body:
+            anchor, loss, packed = read_brief_value(take_text(body, "q"))
+            kept |= {anchor: packed} if anchor else {}
         return cls(
             step=take_count(body, "s"),
-            loss=take_float(body, "l") if "l" in body else None,
+            loss=loss,
             batch=_batch(body) if "i" in body else None,
             signals={name: take_float(signals, name) for name in signals},
             digests={long(name): text for name, text in digests.items()},
-            vectors={long(name): take_bytes(vectors, name) for name in vectors},
+            vectors=kept,
         )
 
 

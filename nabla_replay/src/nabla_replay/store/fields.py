@@ -20,6 +20,8 @@ __all__ = [
     "take_texts",
 ]
 
+_MOST_BITS = 63  # what counts or measures something in a file fits into them
+
 
 def take_text(body: JsonObject, key: str) -> str:
     """Return the string under ``key``.
@@ -37,11 +39,13 @@ def take_count(body: JsonObject, key: str) -> int:
     """Return the integer of at least 0 under ``key``.
 
     Raises:
-        RecordError: it is missing, no integer, or negative.
+        RecordError: it is missing, no integer, negative, or has more than 63 bits.
     """
     value = body.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RecordError(f"{key!r} is {_kind(value)}, not an integer of at least 0")
+    if value.bit_length() > _MOST_BITS:
+        raise RecordError(f"{key!r} has {value.bit_length()} bits, at most {_MOST_BITS} are read")
     return value
 
 

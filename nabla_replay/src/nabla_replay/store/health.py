@@ -27,6 +27,10 @@ class Health:
     Args:
         on_issue: told the one issue, on the thread on which the disk failed.
         clock: seconds, increasing.
+
+    Attributes:
+        state: what is written.
+        is_well: whether nothing has failed so far.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class Health:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state: WriterState = "writing"
+        self.is_well = True
         self._on_issue, self._clock = on_issue, clock
         self._retry_at = 0.0
         self._lost = 0
@@ -43,15 +48,21 @@ class Health:
         self._once = threading.Lock()
         self._told = False
 
-    @property
-    def may_write(self) -> bool:
-        """Whether the log is worth a try now; after a failure, once a second."""
-        return self.state != "off" and (not self._retry_at or self._clock() >= self._retry_at)
+    def may_write(self, step: int | None) -> bool:
+        """Whether the log is worth a try now; after a failure, once a second.
+
+        If it is not, the record of this step is lost.
+        """
+        if self.state != "off" and (not self._retry_at or self._clock() >= self._retry_at):
+            return True
+        self.lose("the disk still failed", step)
+        return False
 
     def degrade(self, state: WriterState, what: str, step: int | None = None) -> None:
         """Do less from now on, and say so if it was not said before."""
         if self.state != "off":
             self.state = state
+        self.is_well = False
         with self._once:
             if self._told:
                 return
@@ -77,6 +88,7 @@ class Health:
         """Count a record that could not be written."""
         self._reason = self._reason if self._lost else reason  # the first one is the cause
         self._lost += 1
+        self.is_well = False
         if step is not None:
             self._steps = [*self._steps[:1], step]
 
@@ -85,11 +97,6 @@ class Health:
         self._retry_at = self._clock() + _RETRY_S
         self.lose(reason, step)
         self.degrade("log only", reason, step)
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether records are missing that no gap tells of yet."""
-        return self._lost > 0
 
     def gap(self) -> GapEntry | None:
         """Return the record of what was lost, if anything was."""

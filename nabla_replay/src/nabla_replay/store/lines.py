@@ -41,19 +41,19 @@ def encode_line(sequence: int, entry: Entry | BriefEntry) -> bytes:
         RecordError: it is too long, or holds a number that JSON lacks.
     """
     try:
-        body = _body(sequence, entry)
+        body = (
+            brief_text(sequence, entry) if isinstance(entry, BriefEntry) else _body(sequence, entry)
+        )
     except (TypeError, ValueError) as error:
         raise RecordError(f"a {entry.kind} record is no JSON: {error}") from error
     if len(body) > MAX_LINE_BYTES:
         raise RecordError(
             f"a {entry.kind} record has {len(body)} bytes, at most {MAX_LINE_BYTES} are stored"
         )
-    return b"%b%08x%b%b}\n" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
+    return b'{"c":"%08x","d":%b}\n' % (zlib.crc32(body), body)
 
 
-def _body(sequence: int, entry: Entry | BriefEntry) -> bytes:
-    if isinstance(entry, BriefEntry):
-        return brief_text(sequence, entry)
+def _body(sequence: int, entry: Entry) -> bytes:
     if isinstance(entry, StepEntry):
         return step_text(sequence, entry)
     record: JsonObject = {"n": sequence, "k": entry.kind, **entry.to_body()}

@@ -125,10 +125,11 @@ class LogFile:
         if not self._settled:
             self._settle()
         sequence = self._next
-        left = memoryview(encode_line(sequence, entry))
+        line = encode_line(sequence, entry)
         self._settled = False  # until the whole line is there
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        written = os.write(self._descriptor, line)
+        while written < len(line):
+            written += os.write(self._descriptor, line[written:])
         self._next = sequence + 1
         self._settled = True
         return sequence

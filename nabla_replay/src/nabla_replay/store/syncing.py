@@ -19,22 +19,21 @@ class SyncThread:
         sync: brings the log to the disk; its own errors are its own business.
         every_s: interval.
         name: of the thread.
+
+    Attributes:
+        is_due: set by whoever has written something.
     """
 
     def __init__(self, sync: Callable[[], None], every_s: float, name: str) -> None:
         self._sync, self._every_s = sync, every_s
         self._stop = threading.Event()
-        self._written = False
+        self.is_due = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._runs = True
         try:
             self._thread.start()
         except RuntimeError:  # no more threads: then the log is synced when the run is closed
             self._runs = False
-
-    def note(self) -> None:
-        """Something was written."""
-        self._written = True
 
     def stop(self) -> None:
         """End the thread."""
@@ -44,6 +43,6 @@ class SyncThread:
 
     def _work(self) -> None:
         while not self._stop.wait(self._every_s):
-            if self._written:
-                self._written = False
+            if self.is_due:
+                self.is_due = False
                 self._sync()

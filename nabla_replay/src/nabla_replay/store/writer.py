@@ -15,9 +15,9 @@ from nabla_core.errors import InputError
 from nabla_core.issue import Issue
 
 from ..codec.freezing import freeze
-from .brief_text import BriefEntry
+from .brief_text import BriefEntry, step_of
 from .checkpoint_worker import CheckpointJob, CheckpointWorker
-from .entries import CheckpointEntry, EndEntry, Entry, GapEntry, SegmentEntry, StepEntry
+from .entries import CheckpointEntry, EndEntry, Entry, GapEntry, SegmentEntry
 from .forking import abandon_in_children
 from .header import RunHeader
 from .health import Health, WriterState
@@ -171,18 +171,16 @@ class RunWriter:
         """
         if not self._is_open:
             return None
-        step = entry.step if isinstance(entry, (StepEntry, BriefEntry)) else None
-        if not self._health.may_write:
-            self._health.lose("the disk still failed", step)
+        if not (self._health.is_well or self._health.may_write(step_of(entry))):
             return None
         try:
-            if self._health.has_lost:
+            if not self._health.is_well:
                 self._tell_gap()
             sequence = self._log.append(entry)
         except OSError as error:
-            self._health.failed(_reason(error), step)
+            self._health.failed(_reason(error), step_of(entry))
             return None
-        self._syncing.note()
+        self._syncing.is_due = True
         return sequence
 
     def checkpoint(
