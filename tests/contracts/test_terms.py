@@ -150,6 +150,9 @@ def test_losses_are_the_same_with_and_without_contracts(make_loop):
         (lambda: loss.finite(severity="huge", consecutive=0), "consecutive"),
         (lambda: training.loss_not_exploding(max_ratio=1.0), "more than 1"),
         (lambda: training.loss_not_exploding(window=0), "at least 1 step"),
+        (lambda: gradient.norm(max="3"), "max = '3': needs a number"),
+        (lambda: training.loss_not_exploding(max_ratio="3"), "max_ratio = '3': needs a number"),
+        (lambda: training.loss_not_exploding(window=2.5), "window = 2.5: needs a whole number"),
         (lambda: parameter.change(), "min_relative, max_relative or both"),
     ],
 )

@@ -13,7 +13,7 @@ from torch.nn import Module
 
 from nabla_core.errors import UsageError
 
-__all__ = ["Batch", "LossFunction", "outputs_in", "read_batch"]
+__all__ = ["Batch", "LossFunction", "outputs_in", "part_of", "read_batch"]
 
 LossFunction = Callable[..., Tensor]
 """``loss_fn(output, targets)``, or ``loss_fn(output)`` for a batch without targets."""
@@ -45,10 +45,9 @@ class Batch:
 
     def take(self, indices: Sequence[int]) -> Batch:
         """Return the batch of some of its samples."""
-        chosen = torch.tensor(indices)
 
         def part(value: object) -> object:
-            return _take(value, chosen, self.samples)
+            return part_of(value, indices, self.samples)
 
         return replace(
             self,
@@ -87,6 +86,17 @@ def outputs_in(value: object) -> Iterator[Tensor]:
             yield from outputs_in(part)
 
 
+def part_of(value: object, indices: Sequence[int], samples: int) -> object:
+    """Return some of the samples of nested tensors; what has no axis of samples stays as it is.
+
+    Args:
+        value: tensors in lists, tuples and mappings.
+        indices: which samples.
+        samples: batch size; the first axis of that length is that of the samples.
+    """
+    return _take(value, torch.tensor(indices), samples)
+
+
 def read_batch(model: Module, loss_fn: LossFunction | None, batch: object) -> Batch:
     """Take a batch apart.
 
@@ -115,7 +125,13 @@ def read_batch(model: Module, loss_fn: LossFunction | None, batch: object) -> Ba
         )
     else:
         found = Batch(args=(batch,), kwargs={})
-    return replace(found, samples=_size(found))
+    return Batch(
+        args=found.args,
+        kwargs=found.kwargs,
+        targets=found.targets,
+        has_targets=found.has_targets,
+        samples=_size(found),
+    )
 
 
 def _wants_targets(loss_fn: LossFunction | None) -> bool | None:

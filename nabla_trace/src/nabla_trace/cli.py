@@ -53,15 +53,12 @@ def trace(
     with session:
         attachment, status = trace_script(script, arguments, options)
     report = session.finish()
-    code = request.deliver(replace(report, sections=(*report.sections, _section(attachment))))
+    code = request.deliver(replace(report, sections=(*report.sections, *_sections(attachment))))
     return status or code
 
 
-def _section(attachment: Attachment | None) -> Section:
-    title = "Gradients"
+def _sections(attachment: Attachment | None) -> tuple[Section, ...]:
     if attachment is None:
         reason = "no optimizer step of a model was seen: this is no clean result"
-        return Section(title="Why there is no verdict", lines=(reason,))
-    from .views.loop_views import findings_lines
-
-    return Section(title=title, lines=tuple(findings_lines(attachment)))
+        return (Section(title="Why there is no verdict", lines=(reason,)),)
+    return attachment.sections()

@@ -16,7 +16,7 @@ from nabla_core.session import Session, SessionOptions, current_session
 
 from .options import TraceOptions
 
-__all__ = ["deliver", "trace_options"]
+__all__ = ["count_steps", "deliver", "trace_options"]
 
 
 def deliver(issues: Sequence[Issue], decided: Iterable[Rule]) -> tuple[Issue, ...]:
@@ -39,6 +39,13 @@ def deliver(issues: Sequence[Issue], decided: Iterable[Rule]) -> tuple[Issue, ..
         for issue in issues:
             session.add(issue)
     return private.issues
+
+
+def count_steps(steps: int) -> None:
+    """Tell the session around the call how many steps were seen."""
+    session = current_session()
+    if session is not None:
+        session.last_step = max(session.last_step, steps - 1)
 
 
 def trace_options() -> TraceOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -48,8 +49,8 @@ class GramFacts:
     @cached_property
     def lengths(self) -> list[float]:
         """:attr:`norms` on the host: many small questions are asked of them."""
-        diagonal: list[float] = self.gram.diagonal().tolist()
-        return [math.sqrt(square) if not square <= 0 else 0.0 for square in diagonal]
+        found: list[float] = self.norms.tolist()
+        return found
 
     @cached_property
     def total_norm(self) -> float:
@@ -97,7 +98,7 @@ class GramFacts:
     @property
     def agreement(self) -> float:
         """``|sum|^2 / sum of squares``: 1 for independent vectors, N for equal ones."""
-        squares = sum(length * length for length in self.lengths)
+        squares = sum(map(mul, self.lengths, self.lengths))
         return self.total_norm**2 / squares if squares else float("nan")
 
     @property

@@ -14,6 +14,7 @@ from torch.nn import Module
 
 from nabla_core.errors import UsageError
 from nabla_core.issue import Issue
+from nabla_core.report import Section
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
@@ -149,6 +150,20 @@ class LossTrace(ResultMixin):
             lines = loss_lines(self._where, self.losses, self._weighted(self.gram))
             lines += layer_lines(self.losses, self.layers)
         return "\n".join([*lines, "", ResultMixin.format(self)])
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """IDs of the rules that judged it."""
+        return tuple(rule.id for rule in loss_rules.RULES)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what a report shows of it: losses against losses; none for ``progress``."""
+        from .views.plots import loss_plots
+
+        if self.level == "progress":
+            return ()
+        plots = loss_plots(self.losses, self._weighted(self.gram), self.layers)
+        return (Section(title=f"Losses at {self._where}", plots=tuple(plots)),)
 
     # ------------------------------------------------------------------ private
     @property

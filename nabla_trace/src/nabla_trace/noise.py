@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nabla_core.issue import Issue, Quantity
+from nabla_core.reporters.style import counted
 
 from .rules.noise import BATCH_TOO_LARGE, BATCH_TOO_SMALL, NOISE_UNDETERMINED
 
@@ -116,8 +117,8 @@ def noise_issues(scale: NoiseScale | None) -> Iterator[Issue]:
         return
     if not scale.is_determined:
         yield NOISE_UNDETERMINED.issue(
-            f"From {scale.batches} batches of {scale.samples:.0f} the noise scale is at least "
-            f"{scale.low:.3g} and has no upper limit.",
+            f"With {counted(scale.batches, 'look')} at batches of {scale.samples:.0f}, the noise "
+            f"scale is at least {scale.low:.3g} and has no upper limit.",
             batches=scale.batches,
             low=scale.low,
         )

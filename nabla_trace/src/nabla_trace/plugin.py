@@ -34,7 +34,7 @@ def nabla_options() -> type:
 @hookimpl
 def nabla_commands() -> Iterable[Command]:
     """Declare ``nabla trace``."""
-    summary = "run a training script and explain its gradients"
+    summary = "Run a training script and explain its gradients."
     return [Command(name="trace", target="nabla_trace.cli:trace", summary=summary)]
 
 

@@ -37,15 +37,14 @@ def project(subject: Subject, batch: Batch, loss_fn: LossFunction | None) -> Sam
             raise UsageError("method='jvp' needs a loss per sample: use reduction='none'")
         return found
 
-    with untouched(subject.modules):
-        state = torch.get_rng_state()
+    with untouched(subject.modules) as start:
         mean = losses(dict(subject.parameters)).mean()
         found = torch.autograd.grad(mean, list(subject.parameters.values()), allow_unused=True)
         direction = {
             name: torch.zeros_like(values[name]) if grad is None else grad
             for name, grad in zip(values, found, strict=True)
         }
-        torch.set_rng_state(state)
+        start.again()
         try:
             found_both = jvp(losses, (values,), (direction,))
         except RuntimeError as error:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.reporters.style import counted
 from nabla_core.severity import Severity
 
+from .ghost.reductions import Composition
 from .ghost.study import StudyResult
 from .gram_facts import GramFacts, within_label_cosine
 from .options import TraceOptions
@@ -185,8 +187,10 @@ def _unusual(lengths: Sequence[float], losses: Tensor | None, options: TraceOpti
     if not math.isfinite(sum(lengths)):
         return []
     limit = options.label_norm * median_low(lengths)
+    if max(lengths) <= limit:
+        return []
     found = [length > limit for length in lengths]
-    if losses is None or not any(found):
+    if losses is None:
         return found
     known: list[float] = losses.tolist()
     middle = median_low(known)
@@ -211,6 +215,8 @@ def honesty_issues(study: StudyResult) -> Iterator[Issue]:
             severity=Severity.INFO,
             parameters=Quantity(value=len(study.repaired), limit=0),
         )
+    if not math.isfinite(study.batch_square):
+        yield _not_finite(study)
     if study.coupled:
         yield SAMPLES_COUPLED.issue(
             f"{len(study.coupled)} layers normalise over the batch (first: {study.coupled[0]}), "
@@ -225,6 +231,33 @@ def honesty_issues(study: StudyResult) -> Iterator[Issue]:
             "the gradients are those of this draw.",
             where=Location(module=study.noisy[0]),
             layers=Quantity(value=len(study.noisy), limit=0),
+        )
+    yield from _weighing_issues(study.composition)
+
+
+def _not_finite(study: StudyResult) -> Issue:
+    squares = study.total
+    if squares is not None and squares.dim() == 2:
+        squares = squares.diagonal()
+    odd = [] if squares is None else (~squares.isfinite()).nonzero().flatten().tolist()
+    which = f"in {counted(len(odd), 'sample')}, limit 0 ({_listed(odd)}); " if odd else ""
+    return COVERAGE_INCOMPLETE.issue(
+        f"The gradient of the batch is not finite, or too long for a square; {which}nothing could "
+        "be checked against autograd.",
+        where=Location(sample=odd[0] if odd else None),
+        severity=Severity.INFO,
+        samples=Quantity(value=len(odd), limit=0),
+    )
+
+
+def _weighing_issues(loss: Composition | None) -> Iterator[Issue]:
+    if loss is not None and loss.off:
+        yield SAMPLES_COUPLED.issue(
+            "The loss is neither sum nor mean of the losses of two parts of the batch: their mean "
+            f"is off by {loss.off:.2g} of it, limit {loss.limit:.2g}. It weighs or compares "
+            "samples, and the rows are a decomposition of this batch's gradient.",
+            where=Location(op="loss"),
+            off=Quantity(value=loss.off, limit=loss.limit),
         )
 
 

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from nabla_core.issue import Issue
 from nabla_core.numbers import json_number
+from nabla_core.report import Section
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
 from .gram_facts import GramFacts, within_label_cosine
+from .rules import samples as sample_rules
 
 __all__ = ["Method", "RankBy", "SamplesResult"]
 
@@ -135,6 +137,17 @@ class SamplesResult(ResultMixin):
         from .views.sample_table import sample_lines
 
         return "\n".join([*sample_lines(self), "", ResultMixin.format(self)])
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """IDs of the rules that judged it."""
+        return tuple(rule.id for rule in sample_rules.RULES)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what a report shows of it: samples by rank."""
+        from .views.plots import sample_plots
+
+        return (Section(title=f"{self.samples} samples", plots=tuple(sample_plots(self))),)
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-safe mapping."""

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from nabla_core.errors import InputError
 
+from .delivery import count_steps
 from .live.attachment import Attachment, AttachOptions, attach
 
 __all__ = ["LoopFinder", "trace_script"]
@@ -122,4 +123,6 @@ def trace_script(
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv[:], sys.path[:] = before, paths
+    if finder.attachment is not None:
+        count_steps(finder.attachment.steps + 1)  # with the one in which the loop was found
     return finder.attachment, status

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nabla_core.issue import Issue
 from nabla_core.numbers import json_number
+from nabla_core.reporters.style import counted
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
 
@@ -93,7 +94,10 @@ class WidthResult(ResultMixin):
     def format(self) -> str:
         """Return one line per layer: the change at each width, and the slope."""
         head = "".join(f"{width:>10}" for width in self.widths)
-        lines = [f"change of the output after {self.steps} steps, by width", f"{head}     slope"]
+        lines = [
+            f"change of the output after {counted(self.steps, 'step')}, by width",
+            f"{head}     slope",
+        ]
         for layer in self.layers:
             sizes = "".join(f"{size:>10.3g}" for size in layer.sizes)
             found = layer.why_not or f"{layer.slope:+.2f} ± {layer.error:.2f}"

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +45,10 @@ def linear(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | No
     weight, bias = call.origin(1, "weight"), call.origin(2, "bias")
     if pair is None or (weight is not None and weight.tensor.dim() != 2):
         return None
-    return _linear(weight, bias, OuterRows(pair[1], pair[0]), pair[1])
+    products = None
+    if weight is not None and bias is not None and pair[1].shape[1] == 1:
+        products = Products(pair[1][:, 0])
+    return _linear(weight, bias, OuterRows(pair[1], pair[0], products), pair[1])
 
 
 def matmul(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | None:
@@ -70,15 +72,12 @@ def addmm(call: Call, grad: Tensor, budget: int) -> Iterator[Contribution] | Non
 def _linear(
     weight: Origin | None, bias: Origin | None, rows: OuterRows, grad: Tensor
 ) -> Iterator[Contribution]:
-    products = None
-    if weight is not None and bias is not None and grad.shape[1] == 1 and rows.left is grad:
-        products = Products(grad[:, 0])
-        rows = replace(rows, products=products)
+    products = rows.products
     if weight is not None:
         yield Contribution(weight, rows)
     if bias is not None:
         yield Contribution(
-            bias, DenseRows(grad.sum(1) if products is None else grad[:, 0], products)
+            bias, DenseRows(grad.sum(1) if products is None else products.rows, products)
         )
 
 

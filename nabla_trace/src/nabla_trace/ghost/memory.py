@@ -10,6 +10,7 @@ from torch.nn import Module
 from ..batches import Batch, LossFunction
 from ..untouched import NamedModules
 from .forward_pass import Subject
+from .loss_likeness import loss_likeness
 from .small_run import SmallRun
 
 __all__ = ["Lesson", "lesson_key", "recall", "remember"]
@@ -38,10 +39,9 @@ def lesson_key(
     subject: Subject, modules: NamedModules, batch: Batch, loss_fn: LossFunction | None
 ) -> Hashable:
     """Return what a lesson is for: shapes, modes, parameters and a loss."""
-    code = getattr(loss_fn, "__code__", None)
     return (
         tuple([(tensor.shape, tensor.dtype) for tensor in batch.tensors()]),
         tuple([module.training for _, module in modules]),
         tuple([(name, parameter.dtype) for name, parameter in subject.parameters.items()]),
-        code if code is not None else (type(loss_fn), id(loss_fn)),
+        loss_likeness(loss_fn),
     )

@@ -11,7 +11,10 @@ from .call import Call, Function
 from .contributions import contributions, has_rule
 from .layout import StructureDiffers
 
-__all__ = ["Accumulator", "Recorder", "note_problem", "settle_order"]
+__all__ = ["SEEDED", "Accumulator", "Recorder", "note_problem", "settle_order"]
+
+SEEDED = 1
+"""The sample of a small run that has a gradient."""
 
 
 class Recorder:
@@ -47,6 +50,7 @@ class Accumulator(Recorder):
         structure: why the two runs cannot be compared, if so.
         serial: calls so far.
         rules: name of a parameter → how its rows were found.
+        lasts: whether the gradients of the same calls will come again.
     """
 
     def __init__(self, guide: Sequence[Call]) -> None:
@@ -55,6 +59,7 @@ class Accumulator(Recorder):
         self.structure: str = ""
         self.serial = 0
         self.rules: dict[str, str] = {}
+        self.lasts = False
         self._guide = guide
 
     def called(self, call: Call) -> bool:
@@ -81,18 +86,23 @@ class Accumulator(Recorder):
             self.bank.add(found)
             for name in self.bank.names_of(found.origin.roots):
                 self.rules[name] = how if how == call.name else f"{call.name}, run again"
-        call.forget()
+        if not self.lasts:
+            call.forget()
+            return
+        for out in call.outs:
+            out.grad = None
 
 
 def settle_order(few: Call, many: Call) -> None:
     """Decide whether samples vary slowest or fastest along a flattened axis.
 
-    In the small run only the first sample had a gradient: the entries of the other must be zero.
+    In the small run one sample alone had a gradient: the entries of the others must be zero.
     """
     for out in few.outs:
         if out.layout is None or out.layout.rows == 1 or out.grad is None:
             continue
-        if bool(out.layout.spread(out.grad, few.samples)[1:].any()):
+        spread = out.layout.spread(out.grad, few.samples)
+        if bool(spread[:SEEDED].any()) or bool(spread[SEEDED + 1 :].any()):
             _reorder(few)
             _reorder(many)
         return

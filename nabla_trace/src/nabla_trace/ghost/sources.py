@@ -36,16 +36,20 @@ class RowSource(Protocol):
 
 
 class Products:
-    """Inner products ``[N, N]`` of some rows ``[N, P]``, made once for all that ask for them."""
+    """Inner products ``[N, N]`` of some rows ``[N, P]``, made once for all that ask for them.
+
+    Attributes:
+        rows: shape ``[N, P]``.
+    """
 
     def __init__(self, rows: Tensor) -> None:
-        self._rows = rows
+        self.rows = rows
         self._made: Tensor | None = None
 
     def gram(self) -> Tensor:
         """Return them; not to be written to."""
         if self._made is None:
-            self._made = self._rows @ self._rows.T
+            self._made = self.rows @ self.rows.T
         return self._made
 
 
@@ -131,10 +135,12 @@ class OuterRows:
         return self._pairs(budget) if pairs else self._norms(budget)
 
     def _single(self, pairs: bool) -> Tensor:
-        left, right = self.left[:, 0], self.right[:, 0]
+        right = self.right[:, 0]
+        if pairs and self.products is not None:
+            return (right @ right.T).mul_(self.products.gram())
+        left = self.left[:, 0]
         if pairs:
-            others = right @ right.T
-            return others.mul_(left @ left.T if self.products is None else self.products.gram())
+            return (right @ right.T).mul_(left @ left.T)
         return left.square().sum(1) * right.square().sum(1)
 
     def _norms(self, budget: int) -> Tensor:

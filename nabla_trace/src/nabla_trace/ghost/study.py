@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,15 +10,16 @@ import torch
 from torch import Tensor
 
 from ..batches import Batch, LossFunction
-from ..untouched import couples_samples, draws_noise, untouched
+from ..untouched import Start, couples_samples, draws_noise, untouched
 from .bank import Bank, BankOptions
 from .forward_pass import Subject, module_units
 from .function_watch import FunctionWatch
+from .half_pass import half_of, others_reached, seeds_at_losses, seeds_at_outputs
 from .layout import StructureDiffers
 from .loops import Reduction, loop_rows, per_sample_losses
 from .memory import lesson_key, recall, remember
 from .receivers import Accumulator
-from .rng import RngState, restore_rng
+from .reductions import Composition, find_composition
 from .small_run import SmallRun, run_small
 from .squares import squares_by_autograd
 from .tolerance import agrees, autocast_dtype, tolerance_of
@@ -45,6 +47,7 @@ class StudyResult:
         coupled: modules that normalise over the batch.
         noisy: modules that draw random numbers.
         reduction: of the loss.
+        composition: of a loss that is one number.
         losses: loss of each sample ``[N]``, if the loss says.
         batch_square: squared norm of the sum of all per-sample gradients, by autograd.
     """
@@ -58,6 +61,7 @@ class StudyResult:
     coupled: list[str] = field(default_factory=list)
     noisy: list[str] = field(default_factory=list)
     reduction: Reduction = "none"
+    composition: Composition | None = None
     losses: Tensor | None = None
     batch_square: float = 0.0
 
@@ -90,7 +94,7 @@ class Study:
             by_loop: whether to use no rule at all.
         """
         modules = self._subject.modules
-        with untouched(modules) as state:
+        with untouched(modules) as start:
             self._result.coupled = couples_samples(modules)
             self._result.noisy = draws_noise(modules)
             everything = dict.fromkeys(self._subject.parameters, "asked for")
@@ -98,16 +102,16 @@ class Study:
                 self._loop(everything)
             else:
                 key = lesson_key(self._subject, modules, self._batch, self._loss_fn)
-                broken = self._by_rules(everything, key, state)
+                broken = self._by_rules(everything, key, start)
                 if broken:
-                    restore_rng(state)
+                    start.again()
                     self._result.repaired = broken
                     self._loop(broken)
         return self._result
 
     # ------------------------------------------------------------------ private
     def _by_rules(
-        self, everything: Mapping[str, str], key: Hashable, state: RngState
+        self, everything: Mapping[str, str], key: Hashable, start: Start
     ) -> dict[str, str]:
         """Run the whole batch; return the parameters whose rows cannot be had from rules."""
         lesson = recall(self._subject.model, key)
@@ -116,23 +120,23 @@ class Study:
             found = broken | self._whole(small, frozenset(broken), learnt=True)
             if self._result.total is not None:
                 return found
-            restore_rng(state)
+            start.again()
         try:
             small = run_small(self._subject, self._batch, self._loss_fn)
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
             reason = f"two samples alone do not run: {type(error).__name__}: {error}"
             return dict.fromkeys(everything, reason)
-        restore_rng(state)
+        start.again()
         try:
             broken = self._whole(small, frozenset())
             for _ in range(2):  # what fails only with the whole batch is left out and run again
                 if self._result.total is not None or len(broken) == len(everything):
                     break
-                restore_rng(state)
+                start.again()
                 broken = broken | self._whole(small, frozenset(broken), learnt=True)
         finally:
             small.forget()
-        if self._result.coverage:
+        if self._result.coverage and math.isfinite(self._result.batch_square):
             remember(self._subject.model, key, (small, broken))
         return broken
 
@@ -149,12 +153,15 @@ class Study:
             if receiver.structure or receiver.serial != len(small.calls):
                 reason = receiver.structure or "the model ran other operations with fewer samples"
                 return dict.fromkeys(subject.parameters, reason)
-            broken = {} if learnt else small.check(subject, self._options.budget)
+            broken = {}
+            if not learnt:
+                broken = small.check(subject, self._options.budget)
+                broken |= self._reached(small, (watch, receiver), (output, loss), broken)
             small.forget()
             bank = Bank(subject.names, watch.uses, batch.samples, self._options)
             bank.skipped = frozenset((*skipped, *broken))
             receiver.bank = bank
-            squares = self._backward(loss, small.reduction, lambda: watch.busy)
+            squares = self._backward(loss, output, lambda: watch.busy)
             bank.flush()
             problems = {subject.names[root]: why for root, why in receiver.problems.items()}
         finally:
@@ -166,17 +173,39 @@ class Study:
         self._take(bank, receiver)
         return broken
 
+    def _reached(
+        self,
+        small: SmallRun,
+        pass_: tuple[FunctionWatch, Accumulator],
+        values: tuple[object, Tensor],
+        broken: Mapping[str, str],
+    ) -> dict[str, str]:
+        """Return the parameters at which the gradient of some samples is in the rows of others."""
+        if self._result.coupled:
+            return {}  # that is said
+        (watch, receiver), (output, loss) = pass_, values
+        losses, chosen = per_sample_losses(loss, watch.samples), half_of(watch.samples)
+        if losses is not None:
+            seeds = seeds_at_losses(losses, chosen)
+        else:
+            seeds = seeds_at_outputs(output, chosen, small.shapes, small.samples)
+        if not any(value.requires_grad for value in seeds[0]):
+            return {}
+        settings = frozenset(broken), self._options.budget
+        return others_reached(self._subject, watch, receiver, seeds, settings)
+
     def _backward(
-        self, loss: Tensor, reduction: Reduction, inner: Callable[[], bool]
+        self, loss: Tensor, output: object, inner: Callable[[], bool]
     ) -> dict[str, float]:
         """Return the squared norm of the sum of all per-sample gradients, by autograd."""
         result = self._result
         losses = per_sample_losses(loss, result.samples)
         result.losses = None if losses is None else losses.detach()
-        result.reduction = "none" if losses is not None else reduction
         whole = loss.sum()
-        if losses is None and reduction != "sum":
-            whole = whole * result.samples
+        if losses is None:
+            found = find_composition(self._batch, output, self._loss_fn, loss)
+            result.reduction, result.composition = found.reduction, found
+            whole = whole if found.reduction == "sum" else whole * result.samples
         squares = squares_by_autograd([whole], None, self._subject.parameters, inner=inner)
         result.batch_square = sum(squares.values())
         return squares
@@ -185,6 +214,8 @@ class Study:
         """Hold the sum of the Gram against the gradient of the batch, for each parameter."""
         wrong = {}
         whole = self._result.batch_square
+        if not math.isfinite(whole):
+            return {}  # the result says it
         checks = bank.checks()
         for name, truth in squares.items():
             total, trace = checks.get(name, (0.0, 0.0))

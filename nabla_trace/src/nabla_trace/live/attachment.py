@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from nabla_core.errors import UsageError
 
 from ..batches import outputs_in
+from ..delivery import count_steps
 from ..sampling import choose_parameters
 from ..step_verdicts import EARLY_STEPS
 from .findings import Findings
@@ -92,7 +93,13 @@ class Attachment(Findings):
         self._steps.forget()
         self._drop_tape()
         self.own_batch, self.next_batch = tuple(self._steps.own), tuple(self._steps.following)
+        count_steps(self._step)
         self.close()
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer so far."""
+        return self._step
 
     # ------------------------------------------------------------------ private
     @property
@@ -138,7 +145,7 @@ class Attachment(Findings):
     def _on_return(self, module: Module, args: object, kwargs: object, output: object) -> None:
         if self._ignores_calls or self._calls != 1:
             return
-        self._guarded("samples", self._inspection.end)
+        self._guarded("samples", lambda: self._inspection.end(output))
         if self._tape is None and any(True for _ in outputs_in(output)):
             part: Part = "step" if "step" in self.what else "samples"
             self._guarded(part, lambda: self._tap.start(self._steps.way_back))

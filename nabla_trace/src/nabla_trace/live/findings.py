@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nabla_core.issue import Issue
 from nabla_core.numbers import json_number
+from nabla_core.report import Section
 from nabla_core.result import ResultMixin
 from nabla_core.rule import Rule
 from nabla_core.severity import Severity
@@ -104,6 +105,19 @@ class Findings(ResultMixin):
         if "noise" in self.what:
             found += noise_issues(self.noise)
         self.issues = deliver(found, [rule for part in self.what for rule in _RULES[part]])
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """IDs of the rules that judged it."""
+        return tuple(rule.id for part in sorted(self.what) for rule in _RULES[part])
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what a report shows of it: alpha over steps, the signal along the layers."""
+        from ..views.loop_views import findings_lines
+        from ..views.plots import loop_plots
+
+        lines = tuple(findings_lines(self))
+        return (Section(title="Gradients", lines=lines, plots=tuple(loop_plots(self))),)
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-safe mapping."""

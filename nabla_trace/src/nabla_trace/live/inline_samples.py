@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 
@@ -13,6 +14,7 @@ from ..batches import Batch, outputs_in
 from ..ghost.bank import Bank, BankOptions
 from ..ghost.forward_pass import Subject, module_units
 from ..ghost.function_watch import FunctionWatch
+from ..ghost.layout import StructureDiffers, find_layout
 from ..ghost.receivers import Accumulator
 from ..ghost.small_run import SmallRun, run_small_model
 from ..ghost.study import FEWEST
@@ -35,6 +37,7 @@ class InlineSamples:
 
     def __init__(self, subject: Subject, options: BankOptions) -> None:
         self.problem = ""
+        self._axis, self._axes = 0, [0, 1]
         self._subject, self._options = subject, options
         self._lessons: dict[Hashable, tuple[SmallRun, dict[str, str]]] = {}
         self._stack = ExitStack()
@@ -47,12 +50,17 @@ class InlineSamples:
     def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """The model is about to be called."""
         self.problem, self._cast = "", autocast_dtype()
-        first = next((t for t in outputs_in((args, kwargs)) if t.dim()), None)
-        if first is None or first.shape[0] < FEWEST:
+        first = next((t for t in outputs_in((args, kwargs)) if t.dim() > self._axis), None)
+        if first is None or first.shape[self._axis] < FEWEST:
             self.problem = f"the batch has fewer than {FEWEST} samples"
             return
-        batch = Batch(args=args, kwargs=kwargs, samples=first.shape[0])
-        self._lesson = self._learn(batch)
+        batch = Batch(args=args, kwargs=kwargs, samples=first.shape[self._axis])
+        try:
+            self._lesson = self._learn(batch)
+        except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+            self.problem = f"a part of the batch does not run: {type(error).__name__}: {error}"
+            self._take_other_axis()
+            return
         self._receiver = Accumulator(self._lesson[0].calls)
         self._watch = FunctionWatch(
             self._subject.parameters, batch.tensors(), batch.samples, self._receiver
@@ -60,14 +68,19 @@ class InlineSamples:
         self._stack.enter_context(module_units(self._subject, self._watch))
         self._stack.enter_context(self._watch.watching())
 
-    def end(self) -> None:
-        """The model has returned, or raised."""
+    def end(self, output: object) -> None:
+        """The model has returned ``output``, or raised: then it is ``None``."""
         self._stack.close()
         watch, receiver, lesson = self._watch, self._receiver, self._lesson
         if watch is None or receiver is None or lesson is None:
             return
         small, broken = lesson
-        if receiver.structure or receiver.serial != len(small.calls):
+        if not _grows(small, output, watch.samples):
+            self.problem = f"no output of the model grows with axis {self._axis} of the batch"
+            self._take_other_axis()
+        elif small.touches:
+            self.problem = "the output of one sample depends on the input of another"
+        elif receiver.structure or receiver.serial != len(small.calls):
             self.problem = (
                 receiver.structure or "the model ran other operations than for two samples"
             )
@@ -78,6 +91,7 @@ class InlineSamples:
             self.problem = f"{name}: {why}"
         if self.problem:
             return self.forget()
+        self._axes = []
         self._bank = Bank(self._subject.names, watch.uses, watch.samples, self._options)
         receiver.bank = self._bank
 
@@ -113,9 +127,16 @@ class InlineSamples:
         self._watch, self._receiver, self._bank = None, None, None
 
     # ------------------------------------------------------------------ private
+    def _take_other_axis(self) -> None:
+        """The samples cannot lie here: the next look tries the other axis, each of them once."""
+        if self._axes:
+            self._axis = self._axes.pop()
+            self.problem += f"; the next look takes axis {self._axis} for the samples"
+
     def _learn(self, batch: Batch) -> tuple[SmallRun, dict[str, str]]:
         model = self._subject.model
         key = (
+            batch.samples,
             tuple((tuple(tensor.shape), tensor.dtype) for tensor in batch.tensors()),
             tuple(module.training for module in model.modules()),
         )
@@ -138,6 +159,8 @@ class InlineSamples:
 
     def _compare(self, bank: Bank, squares: Mapping[str, float]) -> str:
         whole = sum(squares.values())
+        if not math.isfinite(whole):
+            return "the gradient of this step is not finite"
         checks = bank.checks()
         for name in {**squares, **checks}:
             total, trace = checks.get(name, (0.0, 0.0))
@@ -155,3 +178,14 @@ class InlineSamples:
 
 def _same(tensor: Tensor) -> Tensor:
     return tensor
+
+
+def _grows(small: SmallRun, output: object, samples: int) -> bool:
+    """Whether any output has an axis of the samples; a single number says nothing."""
+    pairs = list(zip(small.shapes, outputs_in(output), strict=False))
+    try:
+        layouts = [find_layout(few, small.samples, many.shape, samples) for few, many in pairs]
+    except StructureDiffers:
+        return False
+    sized = [layout for layout, (few, _) in zip(layouts, pairs, strict=True) if few]
+    return not sized or any(layout is not None for layout in sized)

@@ -42,12 +42,12 @@ class Inspection:
         if self._ladder is not None:
             self._ladder.begin()
 
-    def end(self) -> None:
-        """The model has returned."""
+    def end(self, output: object) -> None:
+        """The model has returned ``output``."""
         if self._ladder is not None:
             self._ladder.end()
         if self._samples is not None:
-            self._samples.end()
+            self._samples.end(output)
 
     def finish(self, findings: Findings, step: int, squares: Mapping[str, float]) -> None:
         """The step is about to be made: tell what was found.

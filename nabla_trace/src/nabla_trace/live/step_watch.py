@@ -14,6 +14,7 @@ from torch.nn import Module
 from ..ghost.rng import RngState, kept_rng, restore_rng, rng_state
 from ..host_reads import on_host
 from ..step_probes import NextBatchProbe, OwnBatchProbe
+from ..untouched import written_by_forward
 from .gradient_tap import GradientTap, inner_product
 from .tape import LossTape
 
@@ -51,6 +52,8 @@ class StepWatch:
             for place, parameter in model.named_parameters(remove_duplicate=False)
             if id(parameter) in first
         ]
+        written = written_by_forward(list(model.named_modules()))
+        self._written = frozenset([id(weight) for weight in written])
         self._rng: RngState | None = None
         self._back: dict[str, Tensor] = {}
         self._pending: int | None = None
@@ -191,6 +194,9 @@ class StepWatch:
         copies: dict[int, Tensor] = {}  # what is one buffer stays one
         for place, buffer in every:
             chosen[place] = copies.setdefault(id(buffer), buffer.clone())
+        for place, name in self._places:
+            if id(self._parameters[name]) in self._written:
+                chosen[place] = parameters[name].clone()
         with torch.no_grad(), kept_rng():
             if self._rng is not None:
                 restore_rng(self._rng)

@@ -15,8 +15,9 @@ __all__ = [
 COVERAGE_INCOMPLETE = Rule(
     id="GEO901",
     name="coverage-incomplete",
-    summary="Some parameters are not part of the result.",
-    rationale="What is said of the batch is said of the other parameters only.",
+    summary="Some parameters are not part of the result, or it could not be checked.",
+    rationale="What is said of the batch is said of the other parameters only. A gradient that is "
+    "not finite has no length that could be compared.",
     fix="Give a rule for the layer (nabla.trace.rule_for), a loss per sample, or choose the"
     " parameters.",
     limits="Names what is missing; the rest is right.",
@@ -32,10 +33,12 @@ SAMPLES_COUPLED = Rule(
     id="GEO902",
     name="samples-not-independent",
     summary="The gradients are not those of the samples taken alone.",
-    rationale="A layer normalises over the batch, or draws random numbers: in another batch, or "
-    "another draw, the same sample has another gradient.",
-    fix="Read the result as a decomposition of this batch's gradient, or trace in eval mode.",
-    limits="The decomposition sums to the batch gradient; it is no set of independent gradients.",
+    rationale="A layer normalises over the batch or draws random numbers, or the loss weighs or "
+    "compares samples: in another batch, or another draw, the same sample has another gradient.",
+    fix="Read the result as a decomposition of this batch's gradient, or trace in eval mode and "
+    "with a loss per sample.",
+    limits="The decomposition sums to the batch gradient; it is no set of independent gradients."
+    " Of a loss that only the model knows, how it adds up is not found out.",
     severity=Severity.INFO,
     since="0.1",
     aliases=("samples-coupled",),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from nabla_core.reporters.style import counted
+
 from .bars import bar
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ _DECADES = 8.0
 
 def findings_lines(found: Findings) -> list[str]:
     """Return all views of which there is anything to show."""
-    lines = [f"looked at {len(found.looks)} steps"]
+    lines = [f"looked at {counted(len(found.looks), 'step')}"]
     if found.skipped:
         step, why = next(iter(found.skipped.items()))
-        lines.append(f"no samples at {len(found.skipped)} steps (first {step}): {why}")
+        lines.append(f"no samples at {counted(len(found.skipped), 'step')} (first {step}): {why}")
     lines += [f"{part} ended: {why}" for part, why in found.failed.items()]
     noise = found.noise
     if noise is not None and "noise" in found.what:

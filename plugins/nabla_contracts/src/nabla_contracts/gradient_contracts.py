@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Unpack
 
 from nabla_core.errors import UsageError
@@ -60,8 +61,8 @@ def read_bounds(call: str, low: float | None, high: float | None, names: str = "
     if low is None and high is None:
         raise UsageError(f"{call}: needs {first}, {second} or both")
     for name, value in ((first, low), (second, high)):
-        if value is not None and not value >= 0.0:
-            raise UsageError(f"{call}: {name} = {value}: needs at least 0")
+        if value is not None and not (isinstance(value, Real) and value >= 0.0):
+            raise UsageError(f"{call}: {name} = {value!r}: needs a number of at least 0")
     if low is not None and high is not None and low > high:
         raise UsageError(f"{call}: {first} = {low:g} is above {second} = {high:g}")
     return Bounds(low=low, high=high)

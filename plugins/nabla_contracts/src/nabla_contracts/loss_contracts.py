@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from numbers import Real
 from typing import Unpack
 
 from nabla_core.errors import UsageError
@@ -59,10 +60,10 @@ class TrainingContracts:
             UsageError: a limit or a term is wrong.
         """
         call = "training.loss_not_exploding"
-        if not max_ratio > 1.0:
-            raise UsageError(f"{call}: max_ratio = {max_ratio}: needs more than 1")
-        if window < 1:
-            raise UsageError(f"{call}: window = {window}: needs at least 1 step")
+        if not (isinstance(max_ratio, Real) and max_ratio > 1.0):
+            raise UsageError(f"{call}: max_ratio = {max_ratio!r}: needs a number of more than 1")
+        if not (isinstance(window, int) and window >= 1):
+            raise UsageError(f"{call}: window = {window!r}: needs a whole number, at least 1 step")
         name = f"the loss is at most {max_ratio:g} times its recent level"
         known = read_terms(call, terms, name)
         return Contract(
@@ -118,6 +119,8 @@ class _Level:
     def _broken(self, value: float, level: float, count: int) -> Judgement:
         ratio = value / level
         known = f"{ratio:.3g} times the median of the {count} losses before it"
+        if not math.isfinite(ratio):
+            known = f"after {count} losses with the median {level:.4g}"
         return Judgement(
             message=f"the loss is {value:.4g}, {known if count else 'and the first of its run'} "
             f"(limit {self._max_ratio:g} times)",

@@ -50,6 +50,8 @@ class Cast:
         known = self._parameters.get(id(parameter))
         if known is None:
             known = self(parameter) if parameter.is_floating_point() else parameter.detach()
+            if known.dtype is parameter.dtype:
+                known = known.clone()  # a module may write into it, as a table with max_norm does
             known.requires_grad_(parameter.requires_grad)
             self._parameters[id(parameter)] = known
             if self.mode is not None:

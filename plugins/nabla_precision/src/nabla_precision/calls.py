@@ -94,14 +94,22 @@ class _Switch:
     handler: Replacement | None = None
 
 
+def _is_transformed() -> bool:
+    """Whether a call is made inside ``torch.func.vmap`` or the like.
+
+    Its tensors have no values outside: it belongs to the code of the module that transforms it.
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 @contextmanager
 def calls_replaced() -> Iterator[None]:
-    """Make :func:`replaced_call` work inside the block."""
+    """Make :func:`replaced_call` work inside the block, but for calls that are transformed."""
     original: Original = Module.__call__
 
     def call(module: Module, *args: object, **kwargs: object) -> object:
         handler = _Switch.handler
-        if handler is None:
+        if handler is None or _is_transformed():
             return original(module, *args, **kwargs)
         return handler(original, module, args, kwargs)
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from nabla_core.issue import Issue
 from nabla_core.numbers import json_number
-from nabla_core.report import NotEvaluated
+from nabla_core.report import NotEvaluated, Section
 from nabla_core.result import ResultMixin
 from nabla_core.severity import Severity
+
+from .rules import RULES
 
 __all__ = ["Headroom", "Measurement", "ModulePrecision", "PrecisionReport"]
 
@@ -196,6 +198,17 @@ class PrecisionReport(ResultMixin):
         from .ladder import ladder_lines
 
         return "\n".join(ladder_lines(self, width))
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """IDs of the rules that judged it."""
+        return tuple(rule.id for rule in RULES)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what a report shows of it: the errors of the modules, dtype by dtype."""
+        from .plots import precision_ladder
+
+        return (Section(title="Precision ladder", plots=(precision_ladder(self),)),)
 
     def format(self) -> str:
         """Return the ladder and the verdicts, without colour."""

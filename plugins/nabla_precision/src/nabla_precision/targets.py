@@ -16,6 +16,7 @@ from nabla_core.report import Report, Section
 from nabla_core.user_code import load_file, load_module
 
 from .entrance import precision
+from .plots import precision_ladder
 from .result import PrecisionReport
 from .rules import RULES
 
@@ -42,7 +43,11 @@ def audit_target(
     model, inputs, loss = built_by(target)
     audit = precision(model, inputs, loss, dtypes=[name for name in dtypes if name.strip()])
     session.use(RULES)
-    ladder = Section(title="Precision ladder", lines=tuple(audit.ladder().splitlines()))
+    ladder = Section(
+        title="Precision ladder",
+        lines=tuple(audit.ladder().splitlines()),
+        plots=(precision_ladder(audit),),
+    )
     notes = Section(title="Notes", lines=audit.notes)
     report = session.finish()
     sections = (*report.sections, ladder, *([notes] if audit.notes else []))
