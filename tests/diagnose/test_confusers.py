@@ -110,6 +110,14 @@ def test_the_first_evaluation_of_a_gap_may_be_better_than_the_rest(judge, health
     assert judge(evaluated(healthy(400), values)).rules == ["RUN110"]
 
 
+@pytest.mark.parametrize(("level", "expected"), [(5.5, ["RUN110"]), (7.0, [])])
+def test_a_validation_loss_of_another_quantity_has_no_gap(judge, healthy, level, expected):
+    rng = random.Random(5)  # the first training losses lie around 1.9
+    values = [level + 0.1 * abs(rng.gauss(0.0, 1.0)) for _ in range(20)]
+
+    assert judge(evaluated(healthy(400), values)).rules == expected
+
+
 def test_a_validation_loss_that_came_down_late_has_no_gap(judge, healthy):
     values = [2.3] * 10 + [2.2 - 0.1 * number for number in range(10)]
 

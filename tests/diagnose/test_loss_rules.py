@@ -230,6 +230,28 @@ def test_a_loss_that_climbs_with_small_steps_has_the_wrong_sign(judge, healthy):
     assert "RUN105" not in found.rules  # that follows from it
 
 
+def turned(falling, first):
+    return [{"loss": first - 0.02 * row + 0.01 * loss} for row, loss in enumerate(falling(60))]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(-1.13, ["RUN109"]), (-0.9, [])])
+def test_a_declared_cross_entropy_below_zero_has_the_wrong_sign(judge, falling, first, expected):
+    hints = {"loss": "cross_entropy", "classes": 8}  # guessing: 2.08
+
+    assert judge(turned(falling, first), hints).rules == expected
+
+
+@pytest.mark.parametrize("hints", [{}, {"loss": "custom", "classes": 8}])
+def test_other_losses_may_be_below_zero(judge, falling, hints):
+    assert judge(turned(falling, -3.0), hints).rules == []
+
+
+def test_a_cross_entropy_that_a_bonus_takes_below_zero_later_keeps_its_sign(judge, falling):
+    rows = [{"loss": loss - 0.1 * row} for row, loss in enumerate(falling(60))]
+
+    assert "RUN109" not in judge(rows, {"loss": "cross_entropy", "classes": 8}).rules
+
+
 def test_a_flat_loss_has_no_wrong_sign(judge, healthy):
     assert "RUN109" not in judge(climbing(healthy, 0.0)).rules
 

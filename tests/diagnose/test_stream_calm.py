@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from nabla_diagnose.calm import Calm
 from nabla_diagnose.calm_rows import CalmRows
 from nabla_diagnose.checks.roster import make_checks
 from nabla_diagnose.detector import RunDetector
+from nabla_diagnose.level import Level
 from nabla_diagnose.options import DiagnoseOptions
 from nabla_diagnose.row_judge import RowJudge
 from nabla_diagnose.stretch import Stretch
@@ -74,9 +76,27 @@ def no_updates(rows, rng):
         row["update_ratio"] = 0.0
 
 
+def ends_and_begins_again(rows, rng):
+    ended, again = sorted(rng.sample(range(60, len(rows)), 2))
+    for row in rows[ended:]:
+        row.update(lr=0.0, update_ratio=0.0)
+    for row in rows[again:]:
+        row["lr"] = 1e-3
+    for row in rng.sample(rows[ended:], 5):
+        row["update_ratio"] = 1e-9
+
+
 def large_updates(rows, rng):
     for row in rows[3:60]:
         row.update(update_ratio=0.5, loss=9.0)
+
+
+def diverges(rows, rng):
+    start = rng.randrange(50, len(rows))
+    for place, row in enumerate(rows[start:]):
+        row.update(loss=row["loss"] + 0.4 * place, update_ratio=rng.choice([4e-3, 0.2]))
+    for row in rows[start + 90 :]:
+        row["loss"] = 0.5
 
 
 def late_large_updates(rows, rng):
@@ -116,8 +136,8 @@ def unknown_signals(rows, rng):
 
 FAULTS = (
     None, spike, shift, broken, rate_jump, rate_gone, schedule, decay, steep_decay_by_steps,
-    restarts, no_updates, large_updates, late_large_updates, overfits, holes, unruly_start,
-    high_start, unknown_signals,
+    restarts, no_updates, ends_and_begins_again, diverges, large_updates, late_large_updates,
+    overfits, holes, unruly_start, high_start, unknown_signals,
 )  # fmt: skip
 
 
@@ -144,7 +164,7 @@ def test_each_issue_is_raised_by_the_row_that_raises_it_alone(healthy, monkeypat
 
         together = live(rows, hints)
         with monkeypatch.context() as patch:
-            patch.setattr(RowJudge, "_calm_for", lambda judge, names: None)
+            patch.setattr(RowJudge, "_calm_for", lambda judge, names, room: None)
             alone = live(rows, hints)
 
         assert together == alone
@@ -246,6 +266,26 @@ def test_what_is_held_out_is_never_taken_for_a_signal_that_nobody_needs(healthy)
     assert {rule for _, rule, *_ in raised} & {"RUN108", "RUN110", "RUN506"}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"update_ratio": 0.0}, {"lr": 0.0, "update_ratio": 0.0}, {"lr": 1e-9, "update_ratio": 0.0}],
+)
+def test_a_run_that_stands_still_is_looked_at_until_that_is_told(healthy, monkeypatch, change):
+    rows = healthy(1000)
+    for row in rows[200:]:
+        row.update(change)
+
+    assert len(looked_at(monkeypatch, rows)) < 120
+
+
+def test_a_run_that_diverged_is_looked_at_until_that_is_told(healthy, monkeypatch):
+    rows = healthy(1000)
+    for row in rows[200:]:
+        row.update(loss=row["loss"] + 9.0, update_ratio=0.2)
+
+    assert len(looked_at(monkeypatch, rows)) < 150
+
+
 def test_a_row_that_stands_out_is_looked_at(healthy, monkeypatch):
     rows = healthy(300)
     rows[205]["loss"] += 9.0
@@ -272,7 +312,7 @@ def test_the_chart_is_the_same_with_rows_that_wait(healthy, monkeypatch):
         )  # fmt: skip
 
     together = chart_of()
-    monkeypatch.setattr(RowJudge, "_calm_for", lambda judge, names: None)
+    monkeypatch.setattr(RowJudge, "_calm_for", lambda judge, names, room: None)
 
     assert together == chart_of()
 
@@ -342,6 +382,22 @@ def test_a_truer_bound_is_worked_out_only_for_a_loss_above_the_one_before():
     assert not calm.allows(10.5)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_noise_of_a_level_is_no_less_than_what_its_order_says(seed):
+    rng = random.Random(seed)
+    scale = 10.0 ** rng.randint(-6, 6)
+    blocks = [
+        [scale * rng.choice([rng.gauss(0.0, 1.0), rng.random(), round(rng.random())]) + row * seed
+         for row in range(10)]
+        for _ in range(4)
+    ]  # fmt: skip
+
+    level = Level(blocks, [sorted(block) for block in blocks])
+
+    assert 0.0 <= level.least_noise <= level.noise
+    assert level.median == statistics.median(sum(blocks, []))
+
+
 def test_a_bound_that_is_no_number_holds_no_row():
     calm = Calm(("loss",))
     calm.at_most("loss", math.nan)
@@ -402,7 +458,7 @@ def test_the_first_rows_cost_little_more_than_the_later_ones(healthy):
     costs = [calls_of(lambda span=span: log(*span)) / 100 for span in ((0, 100), (300, 400))]
 
     assert costs[0] <= 2.0 * costs[1]
-    assert costs[0] < 12.0
+    assert costs[0] < 10.0
 
 
 def test_a_row_costs_as_little_at_the_end_as_at_the_start(healthy):
@@ -416,4 +472,4 @@ def test_a_row_costs_as_little_at_the_end_as_at_the_start(healthy):
     costs = [calls_of(lambda start=start: log(start)) / 2_000 for start in range(0, 12_000, 2_000)]
 
     assert costs[-1] <= 1.1 * costs[1]
-    assert max(costs[1:]) < 8.0  # two for the row itself, the rest is that of its block
+    assert max(costs[1:]) < 6.0  # two for the row itself, the rest is that of its block

@@ -31,7 +31,8 @@ class Detector(Protocol):
 
     It may have an attribute ``patient``: while that is true, it need not be asked about steps in
     which its source saw nothing that differs from the steps before. With a true attribute
-    ``deferrable`` it is given the records of such steps all the same, but some steps later.
+    ``deferrable`` it is given the records of such steps all the same, but some steps later; it may
+    then have a method ``steps``, which judges a list of them as ``step`` would one by one.
     """
 
     @property

@@ -307,11 +307,11 @@ class Session:
     def _judge(self, turns: list[Turn]) -> list[Issue]:
         new: list[Issue] = []
         known = self._turns.detectors
-        for detector, record in turns:
+        for detector, judge, given in turns:
             if self._turns.detectors is not known and detector not in self._turns.detectors:
                 continue  # retired in the meantime
             try:
-                for issue in detector.step(record):
+                for issue in judge(given):
                     if (kept := self.add(issue)) is not None:
                         new.append(kept)
             except Exception as error:

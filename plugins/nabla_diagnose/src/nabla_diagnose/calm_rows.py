@@ -1,13 +1,18 @@
-"""Rows of a run that wait until their block is complete, because no check needs to see them."""
+"""Rows of a run that wait until their block is complete, because no check needs to see them.
+
+They are kept on after that: of a block only the losses and the last row are needed at once.
+"""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
+from itertools import chain
+from operator import itemgetter, lt
 from typing import cast
+
+from nabla_core.records import StepRecord
 
 from .calm import Calm
 from .stretch import Stretch
@@ -28,7 +33,8 @@ class CalmRows:
     This is what most rows of a run cost, hence the flat attributes.
 
     Attributes:
-        steps: of the rows that are waiting.
+        steps: of the rows that are kept.
+        passed: how many of them have been passed on; the others are waiting.
         room: number of rows until the block is complete; 0 when none are taken in.
     """
 
@@ -48,6 +54,7 @@ class CalmRows:
         "_values",
         "_wider",
         "_width",
+        "passed",
         "room",
         "steps",
     )
@@ -61,7 +68,7 @@ class CalmRows:
         self._order: tuple[str, ...] = ()
         self._pick: _Pick = _nothing
         self._wider: set[tuple[str, ...]] = set()
-        self._width = self._rate = self._update = 0
+        self._width = self._rate = self._update = self.passed = 0
         self._highest_loss = self._highest_rate = self._highest_update = math.inf
         self._lowest_rate = self._lowest_update = -math.inf
         self.room = 0
@@ -83,9 +90,8 @@ class CalmRows:
         self._last, self.room = step, room
 
     def close(self) -> None:
-        """Take no rows in until :meth:`open`; none may be waiting."""
+        """Take no rows in until :meth:`open`; none may be kept."""
         self._calm, self._last, self.room = None, math.inf, 0
-        self.steps, self._values = [], []
 
     def learn(self, form: tuple[str, ...]) -> None:
         """Take rows in, too, that log further signals, which nobody looks at.
@@ -124,13 +130,60 @@ class CalmRows:
         self.room -= 1
         return True
 
+    def take_all(self, records: Sequence[StepRecord]) -> int:
+        """Keep as many of these rows as there is room for, as :meth:`take` would one by one.
+
+        Returns:
+            How many were kept; 0 if any of them has to be looked at by itself.
+        """
+        some = records[: self.room]
+        steps, rows = [record.step for record in some], [record.signals for record in some]
+        rises = all(map(lt, (self._last, *steps), steps))
+        if not some or not rises or {*map(len, rows)} != {self._width}:
+            return 0
+        try:
+            values = [*map(self._pick, rows)]
+            total = sum(map(sum, values))
+        except (KeyError, OverflowError, TypeError):
+            return 0  # something was not measured
+        columns = [*zip(*values, strict=True)]
+        losses, rates, updates = columns[0], columns[self._rate], columns[self._update]
+        if not (
+            type(total) is float
+            and total - total == 0.0  # so that each is finite
+            and max(losses) <= self._highest_loss
+            and self._lowest_rate <= min(rates)
+            and max(rates) <= self._highest_rate
+            and self._lowest_update <= min(updates)
+            and max(updates) <= self._highest_update
+        ):
+            return 0
+        self.steps += steps
+        self._values += chain.from_iterable(values)
+        self._last = steps[-1]
+        self.room -= len(steps)
+        return len(steps)
+
+    def pass_on(self) -> tuple[list[int], list[float], dict[str, float]]:
+        """Return the rows that are waiting, at least one, and take no more in until opened.
+
+        Returns:
+            Their steps, their losses, and all that the last of them has.
+        """
+        passed, values, width = self.passed, self._values, self._width
+        last = dict(zip(self._order, map(float, values[-width:]), strict=True))
+        losses = [*map(float, values[passed * width :: width])]
+        self.passed, self._last, self.room = len(self.steps), math.inf, 0
+        return self.steps[passed:], losses, last
+
     def drain(self) -> Stretch:
-        """Return the rows that are waiting, at least one, and take no more in until opened."""
-        numbers, width = array("d", self._values), self._width
-        columns = {name: numbers[place::width].tolist() for place, name in enumerate(self._order)}
+        """Return the rows that are kept, all of which were passed on, and keep them no longer."""
+        values, width = self._values, self._width
+        if {*map(type, values)} != {float}:
+            values = [*map(float, values)]
+        columns = {name: values[place::width] for place, name in enumerate(self._order)}
         stretch = Stretch(self.steps, columns)
-        self._last, self.room = math.inf, 0
-        self.steps, self._values = [], []
+        self.steps, self._values, self.passed = [], [], 0
         return stretch
 
     # ------------------------------------------------------------------ private

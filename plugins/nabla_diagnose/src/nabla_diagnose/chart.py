@@ -17,23 +17,21 @@ from typing import NamedTuple
 from nabla_core.records import StepRecord
 
 from .doubts import Doubts
+from .level import CALM_ROWS, Level
 from .options import DiagnoseOptions
-from .robust import median, roughness, spread
+from .robust import median, roughness
 from .stretch import Stretch
 
 __all__ = [
     "BLOCK_ROWS",
-    "CALM_ROWS",
     "Block",
     "Chart",
-    "Level",
     "Moment",
     "is_other_loss",
     "is_rival",
 ]
 
 BLOCK_ROWS = 10
-CALM_ROWS = 40
 _HALF = BLOCK_ROWS // 2
 _KEPT_ROWS = 320
 _KEPT_BLOCKS = 64
@@ -49,48 +47,6 @@ class Moment(NamedTuple):
 
     row: int
     step: int
-
-
-class Level:
-    """Where the losses of the last forty rows lie, as of a completed block.
-
-    Each number is worked out when somebody asks for it: most blocks need one or two.
-
-    Args:
-        blocks: the losses of four blocks, in the order of the rows.
-        ordered: the same, each block sorted.
-    """
-
-    __slots__ = ("_blocks", "_median", "_noise", "highest", "lowest")
-
-    def __init__(
-        self, blocks: Sequence[Sequence[float]], ordered: Sequence[Sequence[float]]
-    ) -> None:
-        self._blocks = blocks
-        self._median: float | None = None
-        self._noise: float | None = None
-        first, second, third, last = ordered
-        self.highest = max(first[-1], second[-1], third[-1], last[-1])
-        self.lowest = min(first[0], second[0], third[0], last[0])
-
-    @property
-    def median(self) -> float:
-        """Their median."""
-        if self._median is None:
-            self._median = median(self._losses)
-        return self._median
-
-    @property
-    def noise(self) -> float:
-        """Their spread, or their noise from row to row if that is larger."""
-        if self._noise is None:
-            losses = self._losses
-            self._noise = max(spread(losses, self.median), roughness(losses))
-        return self._noise
-
-    @property
-    def _losses(self) -> list[float]:
-        return list(chain.from_iterable(self._blocks))
 
 
 class Block(NamedTuple):
@@ -110,8 +66,13 @@ class Chart:
 
     Args:
         options: what the user declared about the run.
+
+    Attributes:
+        progress: how far the best block is below the start; never negative.
+        rest_rows: rows of which all is known, not their loss alone.
     """
 
+    progress = 0.0
     first_spread: float | None = None  # of the last layer's outputs, when first measured
     most_changed: tuple[str, float] | None = None  # layer that stands out in the latest measurement
 
@@ -122,7 +83,7 @@ class Chart:
         self.found: set[str] = set()
         self.seen: set[str] = set()
         self.other_losses: tuple[str, ...] = ()
-        self.rows = self.block_count = self.step = self.recorded_step = 0
+        self.rows = self.rest_rows = self.block_count = self.step = self.recorded_step = 0
         self.loss: float | None = None
         self.grad_norm: float | None = None
         self.update: float | None = None
@@ -179,24 +140,23 @@ class Chart:
         self._close_block()
         return True
 
-    def take_losses(self, stretch: Stretch, rows: slice) -> bool:
-        """Take the losses of calm rows in, which end within the present block, and what their last
-        row has; return whether they completed the block. The rest is owed.
+    def take_losses(
+        self, steps: Sequence[int], losses: Sequence[float], last: Mapping[str, float]
+    ) -> bool:
+        """Take the losses of calm rows in, which end within the present block; return whether they
+        completed it. The rest is owed.
 
         Args:
-            stretch: known signals only.
-            rows: which rows of it, at least one.
+            steps: ``[T]``, at least one.
+            losses: ``[T]``, of them.
+            last: what the last row has, known signals only.
         """
-        columns, steps, last = stretch.columns, stretch.steps, rows.stop - 1
-        losses, step = columns["loss"][rows], steps[last]
-        if "lr" in columns:
-            self.lr = columns["lr"][last]
-        self.update = columns["update_ratio"][last] if "update_ratio" in columns else None
-        self.grad_norm = columns["grad_norm"][last] if "grad_norm" in columns else None
-        self.loss = losses[-1]
+        step = steps[-1]
+        self.lr, self.loss = last.get("lr", self.lr), losses[-1]
+        self.update, self.grad_norm = last.get("update_ratio"), last.get("grad_norm")
         if not self._block_losses:
-            self._block_start = Moment(self.rows, steps[rows.start])
-        self._gap = step - (steps[last - 1] if last > rows.start else self.step)
+            self._block_start = Moment(self.rows, steps[0])
+        self._gap = step - (steps[-2] if len(steps) > 1 else self.step)
         self.rows += len(losses)
         self.step = self.recorded_step = step
         self.losses.extend(losses)
@@ -217,6 +177,7 @@ class Chart:
             before: step of the row before them.
         """
         columns = stretch.columns
+        self.rest_rows += len(stretch.steps)
         self.signals = {name: values[-1] for name, values in columns.items()}
         if "update_ratio" in columns:
             self.updates.extend(columns["update_ratio"][-_KEPT_UPDATES:])
@@ -254,11 +215,6 @@ class Chart:
         if options.loss == "cross_entropy" and options.classes > 1:
             return math.log(options.classes)
         return math.log(2.0) if options.loss == "bce_with_logits" else None
-
-    @property
-    def progress(self) -> float:
-        """How far the best block is below the start; never negative."""
-        return max(0.0, self.start_level - self.best) if self.block_count else 0.0
 
     @property
     def distance(self) -> float:
@@ -300,6 +256,7 @@ class Chart:
             self._gap = step - self.step
         self.step = step
         self.rows += 1
+        self.rest_rows = self.rows
 
     def _take_update(self) -> None:
         if self.update is not None and math.isfinite(self.update):
@@ -331,11 +288,12 @@ class Chart:
         self._calm.append(losses)
         self._ordered.append(ordered)
         if self.block_count >= CALM_ROWS // BLOCK_ROWS:
-            self.level = Level(tuple(self._calm), self._ordered)
+            self.level = Level(tuple(self._calm), tuple(self._ordered))
         before, previous = self._latest
         self._latest, self.rises = (previous, loss), before < min(previous, loss)
         if loss < self.best:
             self.best, self.best_at = loss, self._block_start
+            self.progress = max(0.0, self.start_level - loss)
         self._block_losses = []
 
 

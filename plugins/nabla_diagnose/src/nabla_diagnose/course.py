@@ -30,6 +30,8 @@ _SPREAD = 100.0
 _ALONG = ("weight_norm", "grad_norm")
 _MOST_RUNGS = 256
 _ROWS_AT_ONCE = 512
+_MANY_ROWS = 40
+"""That are sorted out at once: they come in columns."""
 
 
 class Course:
@@ -52,7 +54,7 @@ class Course:
         """Take the signals of some rows in that all of them have."""
         self._waiting.append((steps, columns))
         self._rows += len(steps)
-        if self._rows >= _ROWS_AT_ONCE:
+        if self._rows >= _ROWS_AT_ONCE or len(steps) >= _MANY_ROWS:
             self._sort_out()
 
     def take_span(self, span: Span) -> None:
@@ -90,10 +92,14 @@ class Course:
     # ------------------------------------------------------------------ private
     def _sort_out(self) -> None:
         waiting, self._waiting, self._rows = self._waiting, [], 0
-        all_steps = list(chain.from_iterable(steps for steps, _ in waiting))
+        all_steps: list[int] = []
+        if len(waiting) > 1:
+            all_steps += chain.from_iterable(steps for steps, _ in waiting)
         for name, sampler in self._curves.items():
             having = [(steps, columns[name]) for steps, columns in waiting if name in columns]
-            if having:
+            if len(having) == 1:
+                sampler.extend(*having[0])
+            elif having:
                 steps = all_steps
                 if len(having) < len(waiting):
                     steps = list(chain.from_iterable(found for found, _ in having))

@@ -81,9 +81,11 @@ class RunDetector(RowJudge):
         before, first = chart.step, chart.rows
         while taken + BLOCK_ROWS <= min(len(losses), self._until - first):
             rows = slice(taken, taken + BLOCK_ROWS)
-            if not calm.allows(max(losses[rows])):
+            block = losses[rows]
+            if not calm.allows(max(block)):
                 break
-            chart.take_losses(stretch, rows)
+            last = {name: values[rows.stop - 1] for name, values in stretch.columns.items()}
+            chart.take_losses(stretch.steps[rows], block, last)
             found += self._block()
             calm.put_under(self._under_level, chart)
             taken = rows.stop
@@ -127,7 +129,7 @@ class RunDetector(RowJudge):
         """Return rows if they are finite and later than the ones before, and their bounds."""
         if "val_loss" in span.dense or span.steps[rows.start] <= self.chart.step:
             return None, None
-        calm = self._calm_for(tuple(span.dense))
+        calm = self._calm_for(tuple(span.dense), self.chart.room())
         if calm is None:
             return None, None
         columns = {name: values[rows] for name, values in span.dense.items()}

@@ -109,7 +109,8 @@ class RunSession:
         except Exception as error:  # as above
             self.session.retire(detector, error)
             return []
-        return self._kept(step, found)
+        self.session.last_step = max(step, self.session.last_step)
+        return self._kept(step, found) if found else found
 
     def settle(self) -> None:
         """Let rows that wait for others be judged: another detector is about to come."""

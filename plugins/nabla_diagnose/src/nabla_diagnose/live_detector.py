@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from nabla_core.issue import Issue
@@ -55,6 +55,24 @@ class LiveDetector(RunDetector):
         if record.layers:  # ranges, for other rules
             record = record._replace(layers={}, layout=())
         return super().step(record if self.probe is None else self._measured(record, self.probe))
+
+    def steps(self, records: Sequence[StepRecord]) -> list[Issue]:
+        """Judge several steps as :meth:`step` would one by one."""
+        found: list[Issue] = []
+        done = 0
+        while done < len(records):
+            taken = 0
+            if self.probe is None and records[done].step != self._last:
+                taken = self.waiting.take_all(records[done:] if done else records)
+            if not taken:
+                found += self.step(records[done])
+                done += 1
+                continue
+            done += taken
+            self._last = records[done - 1].step
+            if not self.waiting.room:
+                found += self.complete()
+        return found
 
     def note(self, signals: Mapping[str, float]) -> list[Issue]:
         """Judge what the user logs besides, such as a validation loss."""

@@ -7,7 +7,7 @@ forward, because a hook would make it compile again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from nabla_guard.loop.book import OptimizerRecord
 from nabla_guard.loop.live import LiveLoop
-from nabla_guard.loop.signals import is_ordinary, read, total_norm
+from nabla_guard.loop.signals import is_ordinary, norms, read, total_norm
 from nabla_guard.loop.watch import Watch
 
 __all__ = ["LayerProbe", "Measurement"]
@@ -155,24 +155,24 @@ class LayerProbe(Watch):
             return
         outputs = [(name, layer) for name, column in self._outputs.items() for layer in column]
         scalars = [self._outputs[name][layer] for name, layer in outputs]
-        norms = [torch.linalg.vector_norm(tensor.float()) for tensor in (*grads, *weights)]
-        values = read([*norms, *scalars])
+        sizes = _norms_of([*grads, *weights])
+        values = read([*sizes, *scalars])
         columns: dict[str, dict[str, float]] = {
             "grad_norm": dict.fromkeys(self._layers, 0.0)
             | dict(zip(layers, values[: len(grads)], strict=True)),
-            "weight_norm": dict(zip(self._layers, values[len(grads) : len(norms)], strict=True)),
+            "weight_norm": dict(zip(self._layers, values[len(grads) : len(sizes)], strict=True)),
         }
-        for (name, layer), value in zip(outputs, values[len(norms) :], strict=True):
+        for (name, layer), value in zip(outputs, values[len(sizes) :], strict=True):
             columns.setdefault(name, {})[layer] = value
         self._ready.columns = columns
         self._outputs = {}
 
     def _read_changes(self) -> None:
-        pairs = list(zip(self._parameters, self._before, strict=True))
-        changes = [torch.linalg.vector_norm((new - old).float()) for new, old in pairs]
-        sizes = [torch.linalg.vector_norm(old.float()) for _, old in pairs]
-        values = read([*changes, *sizes])
-        moved, size = values[: len(pairs)], values[len(pairs) :]
+        before, count = self._before, len(self._before)
+        sizes = _norms_of(before)
+        torch._foreach_sub_(before, self._parameters)  # in place: half the passes over memory
+        values = read([*_norms_of(before), *sizes])
+        moved, size = values[:count], values[count:]
         whole = total_norm(size)
         if whole > 0.0:
             self._ready.update_ratio = total_norm(moved) / whole
@@ -210,6 +210,11 @@ class LayerProbe(Watch):
         with torch.no_grad():
             for column, value in _statistics(module, output.detach()).items():
                 self._outputs.setdefault(column, {})[name] = value
+
+
+def _norms_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the L2 norm of each ordinary tensor as a 0-dim tensor, in one call where possible."""
+    return [norm for norm in norms(tensors) if norm is not None]
 
 
 def _is_search(record: OptimizerRecord) -> bool:

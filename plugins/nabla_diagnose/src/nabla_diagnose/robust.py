@@ -11,6 +11,7 @@ from functools import lru_cache
 from operator import mul
 
 __all__ = [
+    "NORMAL",
     "autocorrelation",
     "comes_back",
     "is_averaged",
@@ -23,7 +24,7 @@ __all__ = [
     "swift_products",
 ]
 
-_NORMAL = 1.4826
+NORMAL = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 _STAYS = 0.7
 """Share of a rise that its second half still has, where it stays; averages over ten rows keep less
@@ -53,7 +54,7 @@ def median(values: Sequence[float]) -> float:
 def spread(values: Sequence[float], centre: float | None = None) -> float:
     """Return the standard deviation as the median absolute deviation estimates it."""
     middle = median(values) if centre is None else centre
-    return _NORMAL * median([abs(value - middle) for value in values])
+    return NORMAL * median([abs(value - middle) for value in values])
 
 
 def roughness(values: Sequence[float]) -> float:
@@ -67,7 +68,7 @@ def roughness(values: Sequence[float]) -> float:
         abs(left - 2.0 * middle + right)
         for left, middle, right in zip(values, values[1:], values[2:], strict=False)
     ]
-    return _NORMAL * median(bends) / math.sqrt(6.0)
+    return NORMAL * median(bends) / math.sqrt(6.0)
 
 
 def median_residuals(values: Sequence[float], half: int) -> list[float]:

@@ -27,6 +27,8 @@ __all__ = ["MOST_OWED", "NOTHING", "RowJudge"]
 MOST_OWED = 64
 """Blocks of which the chart takes only the losses until somebody needs the rest."""
 NOTHING: Mapping[str, float] = {}
+_MOST_KEPT = 640
+"""Rows whose losses alone are in the chart, likewise."""
 _CLEARED_BLOCKS = 4
 """In one of so many blocks, checks that are done are dropped."""
 _is_done = attrgetter("done")
@@ -62,7 +64,7 @@ class RowJudge:
         self._calm: Calm | None = None
         self._until = math.inf
         self._owed: list[Stretch] = []
-        self._owed_from = 0
+        self._owed_from = self._kept_from = 0
         self._due: list[int] = []
         self._idle: list[float] = []
         self._alarm = 0.0
@@ -103,23 +105,17 @@ class RowJudge:
         Args:
             extra: what the last of them has besides; known signals of held-out data.
         """
-        stretch = self.waiting.drain()
-        self._course.take_columns(stretch.steps, stretch.columns)
-        if extra:
-            self._course.take(stretch.steps[-1], extra)
-        issues = self._pass_over(stretch, extra)
+        issues = self._pass_on(extra)
         self._reopen(self._names)
         return issues
 
     def settle(self) -> None:
         """Let the rows that wait for the end of their block into the chart."""
         waiting = self.waiting
-        if waiting.steps:
-            stretch = waiting.drain()
-            self._course.take_columns(stretch.steps, stretch.columns)
-            self._pass_over(stretch, NOTHING)
-        waiting.close()
+        if len(waiting.steps) > waiting.passed:
+            self._pass_on(NOTHING)
         self._catch_up()
+        waiting.close()
 
     def _judge(self, record: StepRecord) -> list[Issue]:
         chart = self.chart
@@ -163,21 +159,23 @@ class RowJudge:
         return self._reopen(tuple(apart(signals)[0]))
 
     def _reopen(self, names: tuple[str, ...]) -> bool:
-        chart, calm = self.chart, self._calm_for(names)
+        chart = self.chart
+        room = chart.room()
+        calm = self._calm_for(names, room)
         if calm is None:
             return False
-        self.waiting.open(calm, names, chart.step, chart.room())
+        self.waiting.open(calm, names, chart.step, room)
         return True
 
-    def _calm_for(self, names: tuple[str, ...]) -> Calm | None:
-        """Return the bounds between which no check looks at rows with these signals.
+    def _calm_for(self, names: tuple[str, ...], room: int) -> Calm | None:
+        """Return the bounds between which no check looks at so many rows with these signals.
 
         ``None`` if one looks at them all. That is asked once in a block.
         """
         chart, calm = self.chart, self._calm
         if self._tense == chart.block_count or (not chart.block_count and chart.is_beginning()):
             return None
-        if calm is None or self._names != names or chart.rows + chart.room() > self._until:
+        if calm is None or self._names != names or chart.rows + room > self._until:
             calm = self._narrowed(names)
             if calm is None:
                 return None
@@ -199,10 +197,29 @@ class RowJudge:
         self._calm = calm
         return calm
 
+    def _pass_on(self, extra: Mapping[str, float]) -> list[Issue]:
+        """Judge the rows that are waiting; of what they log beside the loss, the last row now."""
+        waiting = self.waiting
+        if not waiting.passed:
+            self._kept_from = self.chart.step
+        steps, losses, last = waiting.pass_on()
+        if extra:
+            self._course.take(steps[-1], extra)
+        closed = self.chart.take_losses(steps, losses, last)
+        if waiting.passed >= _MOST_KEPT:
+            self._catch_up()
+        return self._let_in(closed, extra)
+
     def _pass_over(self, stretch: Stretch, extra: Mapping[str, float]) -> list[Issue]:
-        chart = self.chart
+        """Judge calm rows of a span that end within the present block."""
+        chart, columns = self.chart, stretch.columns
         self._owe(stretch, chart.step)
-        closed = chart.take_losses(stretch, slice(0, len(stretch.steps)))
+        last = {name: values[-1] for name, values in columns.items()}
+        return self._let_in(chart.take_losses(stretch.steps, columns["loss"], last), extra)
+
+    def _let_in(self, closed: bool, extra: Mapping[str, float]) -> list[Issue]:
+        """Ask the checks about calm rows that are in the chart, and what the last has besides."""
+        chart = self.chart
         issues = self._beside(extra) if extra else []
         if closed:
             issues += self._block()
@@ -235,9 +252,16 @@ class RowJudge:
         """Tell the chart and the checks the rest of the rows that nobody looked at."""
         if self._owed:
             stretch, self._owed = joined(self._owed), []
-            self.chart.take_rest(stretch, self._owed_from)
-            for pass_over in self._passing_over:
-                pass_over(self.chart, stretch)
+            self._take_rest(stretch, self._owed_from)
+        if self.waiting.passed:
+            stretch = self.waiting.drain()
+            self._course.take_columns(stretch.steps, stretch.columns)
+            self._take_rest(stretch, self._kept_from)
+
+    def _take_rest(self, stretch: Stretch, before: int) -> None:
+        self.chart.take_rest(stretch, before)
+        for pass_over in self._passing_over:
+            pass_over(self.chart, stretch)
 
     def _block(self) -> list[Issue]:
         found: list[Issue] = []

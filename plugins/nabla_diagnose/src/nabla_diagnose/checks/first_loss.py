@@ -1,4 +1,4 @@
-"""RUN409: a first loss far above that of guessing."""
+"""RUN409 and RUN109: a first loss far above that of guessing, or below zero."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..chart import BLOCK_ROWS, Chart, Moment
 from ..layer_table import LayerTable
 from ..robust import median
 from ..rules.layers import INITIAL_LOSS_TOO_HIGH
+from ..rules.level import WRONG_LOSS_SIGN
 from .check import Finding, LayerCheck, verdict
 from .summed import is_summed
 
@@ -21,6 +22,8 @@ _ROWS = 3
 _WILD = 100.0
 """Times the limit: one row is enough, and often there is no other that is finite."""
 _ALONE = 1.25
+_TURNED = 0.5
+"""Share of the loss of guessing by which a loss is below zero whose sign was turned."""
 _STILL = 0.02
 """Sum of the updates below which the first ten losses are all those of the first parameters."""
 _SURE_LOGITS = 2.0
@@ -35,7 +38,7 @@ class FirstLossCheck(LayerCheck):
     parameters, ten rows do.
     """
 
-    rules = (INITIAL_LOSS_TOO_HIGH,)
+    rules = (INITIAL_LOSS_TOO_HIGH, WRONG_LOSS_SIGN)
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
@@ -47,6 +50,8 @@ class FirstLossCheck(LayerCheck):
             self.done = True
             return self._judge(chart, chance)
         if chart.rows == rows == BLOCK_ROWS:
+            if chart.judged and max(chart.first) < -_TURNED * chance:
+                return (self._turned(chart, chance),)
             return self._judge_ten(chart, chance)
         return self._judge(chart, chance) if chart.rows == rows == _ROWS else ()
 
@@ -83,6 +88,25 @@ class FirstLossCheck(LayerCheck):
         return (
             self._report(
                 chart, f"The median of the first ten losses is {level:.4g}", level, chance
+            ),
+        )
+
+    @staticmethod
+    def _turned(chart: Chart, chance: float) -> Issue:
+        highest = max(chart.first)
+        return verdict(
+            WRONG_LOSS_SIGN,
+            chart,
+            Finding(
+                message=f"The first {BLOCK_ROWS} losses are all below zero, at most {highest:.4g} "
+                f"(limit {-_TURNED * chance:.4g}), where no cross-entropy of an untrained model "
+                f"can be: guessing gives {chance:.4g}.",
+                onset=Moment(0, chart.blocks[0].start.step),
+                confidence=0.95,
+                evidence={
+                    "highest": Quantity(value=highest, limit=-_TURNED * chance),
+                    "guessing": chance,
+                },
             ),
         )
 

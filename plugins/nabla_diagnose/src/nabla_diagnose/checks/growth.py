@@ -90,10 +90,12 @@ class GrowthCheck(Check):
             return
         limits = _LATER if count > _AT_BLOCKS else _YOUNG
         growth = median(norms[-5:]) / self._at_first
+        if growth < limits.growth:
+            return
         smooth = roughness([math.log(norm) for norm in norms])
         losses = chart.recent(len(norms))
         noise = roughness(losses) / (abs(median(losses)) or 1e-12)
-        if smooth > limits.smooth or growth < limits.growth:
+        if smooth > limits.smooth:
             return
         if noise >= limits.apart(smooth, growth) * smooth:
             yield self._report(chart, growth, (smooth, noise), limits)

@@ -15,8 +15,9 @@ from nabla_core.issue import Issue, Quantity
 from nabla_core.severity import Severity
 
 from ..calm import Calm
-from ..chart import BLOCK_ROWS, CALM_ROWS, Chart, Level, Moment
+from ..chart import BLOCK_ROWS, Chart, Moment
 from ..doubts import is_harder_task
+from ..level import CALM_ROWS, Level
 from ..robust import comes_back, is_averaged, median, spread
 from ..rules.level import LOSS_LEVEL_SHIFT
 from ..rules.step_size import LR_JUMP
@@ -124,6 +125,7 @@ class LevelShiftCheck(Check):
             return
         yield calm.lowest + 0.2 * self._progress
         yield calm.median + max(_NOISES * _FLOOR * abs(calm.median), 0.2 * self._progress)
+        yield calm.median + _NOISES * calm.least_noise
         yield calm.median + _NOISES * max(calm.noise, 1e-12)
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:

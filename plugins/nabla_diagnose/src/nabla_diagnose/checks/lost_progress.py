@@ -60,6 +60,8 @@ class LostProgressCheck(Check):
         half = _AFTER // 2
         back = min(median(levels[-half:]), median(levels[-_AFTER:-half]))
         start, earlier = chart.start_level, levels[:-_AFTER]
+        if not _may_be_back(start, earlier, back, _HALVES_SHARE):
+            return ()
         low = min(
             (median(earlier[place : place + half]) for place in range(len(earlier) - half + 1)),
             default=math.inf,
@@ -76,6 +78,8 @@ class LostProgressCheck(Check):
     @staticmethod
     def _judge(chart: Chart, levels: list[float], back: float) -> Iterable[Issue]:
         start, earlier = chart.start_level, levels[:-_AFTER]
+        if not _may_be_back(start, earlier, back, _SHARE):
+            return
         lows = [median(earlier[place : place + 3]) for place in range(1, len(earlier) - 2)]
         if not lows:
             return
@@ -85,6 +89,12 @@ class LostProgressCheck(Check):
         if gained <= least or back <= limit or chart.rewound_at > chart.best_at.row:
             return
         yield _is_back(chart, (low, back, limit), "it has")
+
+
+def _may_be_back(start: float, earlier: list[float], back: float, share: float) -> bool:
+    """Whether medians of blocks, which are no lower than the lowest block, could show a loss."""
+    gained = start - min(earlier)
+    return gained > share * abs(start) and back > start - (1.0 - _UNDONE) * gained
 
 
 def _is_back(chart: Chart, losses: tuple[float, float, float], what: str) -> Issue:

@@ -69,6 +69,9 @@ class RisingCheck(Check):
         self._above += 1
         if self._above < 5:
             return ()
+        self.done = "divergence" in self._told and (
+            "sign" in self._told or self._largest > _SMALL_STEP
+        )
         return self._climbed(chart) if self._above == 5 else self._diverged(chart, limit)
 
     def narrow(self, chart: Chart, calm: Calm) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from itertools import repeat
 
 from nabla_core.issue import Issue, Quantity
 
@@ -30,6 +31,8 @@ _AT_ROWS = 60
 _AGAIN_ROWS = (120, 300)
 """Where steps are tiny, and a few easy or hard batches may have looked like a gain."""
 _CLIPPED = 0.05
+_ENDED = 0.01
+"""Share of its peak below which a rate is that of a schedule at its end."""
 _LEAST = math.ulp(0.0)
 
 
@@ -52,47 +55,66 @@ class SmallStepsCheck(Check):
 
     def row(self, chart: Chart) -> Iterable[Issue]:
         """See :class:`Check`."""
+        if self._stopped:
+            return ()
         coefficient = chart.signals.get("clip_coef")
         if coefficient is not None and not self._over:
             self._clipped.append(coefficient)
         rate = chart.lr
         if rate is not None and rate > self._peak:
             self._peak = rate
-        if chart.update is None and rate != 0.0:
+        if not self._is_zero(rate, chart.update):
             return ()
-        if chart.update != 0.0 and rate != 0.0:
-            if self._zeros:
-                self._longest, self._zeros = max(self._longest, self._zeros), 0
-            return ()
-        if chart.update is not None and chart.update != 0.0:
-            return ()
-        if not self._zeros:
+        if self._zeros == 1:
             self._since = chart.now
-        self._zeros += 1
-        if self._stopped or self._zeros < max(_STOPPED_ROWS, 3 * self._longest):
+        if self._zeros < max(_STOPPED_ROWS, 3 * self._longest):
             return ()
         return self._stop(chart)
 
+    def _is_zero(self, rate: float | None, update: float | None) -> bool:
+        """Count a row in which nothing changed; one in which something did ends the count."""
+        if update == 0.0 or (update is None and rate == 0.0):
+            self._zeros += 1
+            return True
+        if self._zeros and update is not None and rate != 0.0:
+            self._longest, self._zeros = max(self._longest, self._zeros), 0
+        return False
+
     def narrow(self, chart: Chart, calm: Calm) -> bool:
         """See :class:`Check`."""
-        calm.at_least("lr", _LEAST)
-        calm.at_least("update_ratio", _LEAST)
+        if self._stopped:
+            return True
         if "clip_coef" in calm.highest and not self._over:
             return False
+        if self._zeros and self._has_ended(chart.lr):
+            calm.at_most("lr", math.nextafter(_ENDED * self._peak, 0.0))
+            return True  # however many zeros follow
+        calm.at_least("lr", _LEAST)
+        calm.at_least("update_ratio", _LEAST)
         return "lr" in calm.highest or chart.lr != 0.0
 
     def pass_over(self, chart: Chart, stretch: Stretch) -> None:
         """See :class:`Check`."""
         self._peak = max(self._peak, stretch.highest("lr", self._peak))
-        if self._zeros and "update_ratio" in stretch.columns:
-            self._longest, self._zeros = max(self._longest, self._zeros), 0
+        if not self._zeros or self._stopped:
+            return
+        columns, first = stretch.columns, chart.rest_rows - len(stretch.steps)
+        rates: Iterable[float | None] = columns.get("lr") or repeat(chart.lr)
+        updates: Iterable[float | None] = columns.get("update_ratio") or repeat(None)
+        rows = zip(stretch.steps, rates, updates, strict=False)
+        for row, (step, *changed) in enumerate(rows, first):
+            if self._is_zero(*changed) and self._zeros == 1:
+                self._since = Moment(row, step)
+
+    def _has_ended(self, rate: float | None) -> bool:
+        """Whether a rate is that of a schedule which has ended: then nothing needs to change."""
+        return rate is not None and self._peak > 0.0 and rate < _ENDED * self._peak
 
     def _stop(self, chart: Chart) -> Iterable[Issue]:
         rate = chart.lr
-        ended = rate is not None and self._peak > 0.0 and rate < 0.01 * self._peak
         if chart.broken is not None and self._since.row >= chart.broken.row:
             return  # after a loss that is not finite there is nothing to step by
-        if ended or self._zeros < _STOPPED_ROWS * chart.options.accumulate:
+        if self._has_ended(rate) or self._zeros < _STOPPED_ROWS * chart.options.accumulate:
             return
         self._stopped = self._over = True
         why = "the learning rate is 0" if rate == 0.0 else "the learning rate is not 0"

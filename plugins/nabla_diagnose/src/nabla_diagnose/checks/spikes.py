@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from nabla_core.issue import Evidence, Issue, Quantity
 
 from ..calm import Calm
-from ..chart import CALM_ROWS, Chart, Level, Moment
+from ..chart import Chart, Moment
+from ..level import CALM_ROWS, Level
 from ..robust import median, spread
 from ..rules.gradients import GRADIENT_SPIKE
 from ..rules.level import LOSS_SPIKE

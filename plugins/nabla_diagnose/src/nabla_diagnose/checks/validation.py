@@ -33,6 +33,9 @@ _OF_ONE_BATCH = 0.15
 _FALLS = 2.5
 """Trend of evaluations that fall all the way."""
 _NOISES = 3.0
+_COMPARED = 3.0
+"""Times the first training losses above which every evaluation is of another quantity: a sum, or a
+contrastive loss of larger batches."""
 _DRIFT = 1.05
 """Times the least evaluation below which evaluations are level, whatever their trend."""
 
@@ -203,7 +206,7 @@ class ValidationCheck(Check):
         start = self._start(chart)
         if self._count < 8 or start <= 0.0 or not chart.judged or self._best is None:
             return
-        if latest.train > 0.5 * start or self._best.value <= 0.85 * start:
+        if latest.train > 0.5 * start or not 0.85 * start < self._best.value <= _COMPARED * start:
             return
         last = list(self._kept)[-4:]
         apart = all(entry.value > 2.0 * entry.train for entry in last)

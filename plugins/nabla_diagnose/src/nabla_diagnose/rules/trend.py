@@ -69,7 +69,8 @@ TRAIN_VAL_GAP = Rule(
     fix="Evaluate on the training set; check eval mode, running statistics and what is evaluated.",
     limits="Data that share nothing with the training set, and pure memorisation, look the same. "
     "Evaluations that fall all the way are not reported, however high they are; others must stay "
-    "within 5 %, or show no trend.",
+    "within 5 %, or show no trend. Nor are evaluations that are all above three times the first "
+    "training losses: that is another quantity, such as a sum.",
     severity=Severity.MEDIUM,
     since="0.1",
     needs=("loss", "val_loss"),
