@@ -8,6 +8,7 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 import nabla
+from nabla_guard.taps.instrument import INSTRUMENT
 
 
 class WithLoss(nn.Module):
@@ -25,11 +26,11 @@ class WithLoss(nn.Module):
 
 @pytest.fixture
 def train(tmp_path):
-    def run(case, epochs=5, **changes):
+    def run(case, epochs=5, callback=None, **changes):
         rows = [{"x": x, "labels": y} for x, y in zip(case.x, case.y, strict=True)]
         model = WithLoss(case)
         optimizer = torch.optim.SGD(case.net.trained(), lr=case.net.rate)
-        callback = nabla.integrations.hf(quiet=True)
+        callback = callback or nabla.integrations.hf(quiet=True)
         settings = {
             "output_dir": str(tmp_path),
             "per_device_train_batch_size": 16,
@@ -131,3 +132,35 @@ def test_the_training_that_is_watched_can_be_asked(case):
 
     assert callback.issues == ()
     assert callback.report is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the disk is full"), KeyboardInterrupt()])
+def test_an_exception_is_the_users_and_ends_the_watch(case, train, error):
+    data, callback = case("none"), nabla.integrations.hf(quiet=True)
+    loss = data.loss
+
+    def raises(out, y):
+        if data.net.calls == 20:
+            raise error
+        return loss(out, y)
+
+    data.loss = raises
+
+    with pytest.raises(type(error)) as found:
+        train(data, callback=callback)
+
+    assert found.value is error
+    assert callback.report.run.steps == 19
+    assert not INSTRUMENT.active
+
+
+def test_one_callback_watches_one_training_after_another(case, train):
+    callback, trainer = train(case("none"), epochs=1)
+    first = callback.report
+
+    trainer.train()
+    trainer.evaluate()
+    trainer.predict(trainer.eval_dataset)
+
+    assert callback.report is not first
+    assert callback.report.run.steps == first.run.steps == 10

@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 from nabla_core.integrations import Attached
 from nabla_core.session import current_session
 
+from .ending import HearsOfExceptions, tell_of_exceptions
 from .resuming import Resumed
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ __all__ = ["NablaCallback", "hf"]
 _LOST_STATE = "AUD601"  # of nabla-audit; without it nobody has asked
 
 
-class NablaCallback(Attached, TrainerCallback):  # type: ignore[misc]
-    """Watches ``Trainer.train`` from its beginning to its end.
+class NablaCallback(Attached, HearsOfExceptions, TrainerCallback):  # type: ignore[misc]
+    """Watches ``Trainer.train`` from its beginning to its end, also when it ends in an exception.
 
     Losses, gradients, updates and layers are measured in the training itself, before the optimizer
     acts; what the trainer logs from its evaluations is judged besides. A training that is resumed
@@ -36,6 +37,7 @@ class NablaCallback(Attached, TrainerCallback):  # type: ignore[misc]
     def __init__(self, **options: object) -> None:
         super().__init__(options)
         self._resumed: Resumed | None = None
+        tell_of_exceptions()
 
     def on_train_begin(
         self,
@@ -77,6 +79,10 @@ class NablaCallback(Attached, TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, *given: object, **rest: object) -> None:
         """Judge the whole training."""
+        self.attachment.finish()
+
+    def on_exception(self) -> None:
+        """Let go of torch, and judge what was seen of a training that raised."""
         self.attachment.finish()
 
 
