@@ -17,6 +17,11 @@ class Functional(nn.Module):
         return self.last(hidden)
 
 
+class OtherName(Functional):
+    def forward(this, x):
+        return super().forward(x) if this.wired else this.last(F.dropout(this.first(x), 0.3))
+
+
 class MadeInForward(nn.Module):
     def __init__(self, wired):
         super().__init__()
@@ -63,7 +68,7 @@ def loud(issues):
     return [issue.rule for issue in issues if issue.severity.label != "info"]
 
 
-@pytest.mark.parametrize("kind", [Functional, MadeInForward, Attention])
+@pytest.mark.parametrize("kind", [Functional, OtherName, MadeInForward, Attention])
 @pytest.mark.parametrize("wired", [False, True])
 def test_dropout_in_evaluation_mode(audited, kind, wired):
     assert loud(audited(lambda: run(kind(wired), two_batches))) == ([] if wired else ["AUD302"])

@@ -92,6 +92,16 @@ def test_rates_that_nobody_reads(audited, net, write, rules):
     assert [issue.rule for issue in issues] == rules
 
 
+@pytest.mark.parametrize(("last_steps", "rules"), [(1, []), (2, ["AUD308"])])
+def test_a_rate_that_differs_at_so_many_looks(audited, net, last_steps, rules):
+    def behind(index, optimizer):
+        if index == 4 - last_steps:
+            by_default(optimizer, 0.05)
+
+    issues = audited(lambda: trained(net(outputs=2), behind, 5))
+    assert [issue.rule for issue in issues] == rules
+
+
 def test_a_constant_kept_beside_the_rates(audited, net):
     def behind(index, optimizer):
         optimizer.lr = 0.5

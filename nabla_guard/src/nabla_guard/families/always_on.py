@@ -120,8 +120,9 @@ def _forwards(frame: FrameType | None) -> Iterator[Module]:
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
-        if frame.f_code.co_name == "forward" and frame.f_code.co_varnames[:1] == ("self",):
-            module = frame.f_locals.get("self")
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount:
+            module = frame.f_locals.get(code.co_varnames[0])
             if isinstance(module, Module):
                 yield module
         frame = frame.f_back

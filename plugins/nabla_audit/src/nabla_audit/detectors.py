@@ -16,12 +16,15 @@ from .freezing import FreezeDetector
 from .gradient import DetachedTermDetector, FlatGradientDetector
 from .idle import IdleDetector
 from .influence import InfluenceDetector
+from .inner_layers import InnerLayerDetector
+from .late_edits import LateEditDetector
 from .loading import LoaderDetector
 from .losses import LossDetector
 from .mapping import MappingDetector
 from .mixed_precision import MixedPrecisionDetector
 from .mode import ModeDetector
 from .options import AuditOptions
+from .padding import PaddingDetector
 from .protocol import ProtocolDetector
 from .ranks import RankDetector
 from .reaching import ReachDetector
@@ -56,6 +59,9 @@ _KINDS = (
     FreezeDetector,
     RemakeDetector,
     VainRateDetector,
+    LateEditDetector,
+    InnerLayerDetector,
+    PaddingDetector,
 )
 _DECLARED = (ValueDetector, CopyDetector, RankDetector)
 """These take what the user declares into account."""

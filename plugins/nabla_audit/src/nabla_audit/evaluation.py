@@ -12,6 +12,7 @@ from nabla_guard.families.always_on import Drop
 from nabla_guard.families.evaluations import EvaluationFacts, EvaluationWatch
 from nabla_guard.families.recomputation import RecomputationFacts, RecomputationWatch
 
+from .places import where
 from .rules.evaluation import DROPOUT_MASK_REDRAWN, EVALUATING_IN_TRAIN_MODE
 
 __all__ = ["EvaluationDetector", "RecomputationDetector", "judge_evaluation"]
@@ -64,7 +65,7 @@ def judge_evaluation(evaluation: EvaluationFacts, step: int | None) -> Iterator[
         f"{evaluation.batches} different batches (limit {_BATCHES}) went through {module.name} "
         f"without gradients while {mode}, with {active} active.",
         step=step,
-        where=place.location(module=module.name) if place else Location(module=module.name),
+        where=where(place, module=module.name),
         phase="loop",
         batches=Quantity(value=evaluation.batches, unit="batches", limit=_BATCHES),
         active=active,
@@ -78,7 +79,7 @@ def _unreached_issue(evaluation: EvaluationFacts, drop: Drop, step: int | None) 
         f"gradients in evaluation mode, and {drop.module} dropped values all the same: it calls "
         f"{drop.what}.",
         step=step,
-        where=place.location(module=drop.module) if place else Location(module=drop.module),
+        where=where(place, module=drop.module),
         phase="forward",
         batches=Quantity(value=evaluation.batches, unit="batches", limit=_BATCHES),
         active=drop.what,

@@ -12,6 +12,7 @@ from nabla_guard.families.losses import LossWatch
 from nabla_guard.families.nested import NestedFacts, NestedWatch
 from nabla_guard.families.terms import DeadTerm, TermWatch
 
+from .places import where
 from .rules.gradient import LOSS_TERM_DETACHED, ZERO_GRADIENT_BY_CONSTRUCTION
 from .streak import CONSECUTIVE
 
@@ -47,7 +48,7 @@ def _term_issue(term: DeadTerm, step: int) -> Issue:
         f"A term of the loss ({term.value:.4g} of {term.total:.4g}) depends on {term.parameters} "
         f"trained parameters, but {how}{at} cut it from the graph: it has no gradient.",
         step=step,
-        where=place.location() if place is not None else Location(op=term.kind),
+        where=where(place, term.kind),
         phase="loss",
         term=Quantity(value=term.value),
         loss=Quantity(value=term.total),
@@ -97,7 +98,7 @@ def _nested_issue(line: NestedFacts, step: int) -> Issue:
         f"{line.calls} calls: what it is taken of is piecewise linear, so this term has no "
         "gradient.",
         step=step,
-        where=place.location() if place is not None else Location(op="autograd.grad"),
+        where=where(place, "autograd.grad"),
         phase="loss",
         zero_results=Quantity(value=line.flat, unit="calls", limit=CONSECUTIVE),
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import LoopFacts
 from nabla_guard.families.loader_facts import EpochFacts, LoaderFacts
 from nabla_guard.families.loaders import LoaderWatch
 
+from .places import at, where
 from .rules.data import EPOCH_ORDER_REPEATS, SAME_BATCH_EVERY_STEP, WORKER_RNG_COPIES
+from .watches.replays import Replay, ReplayWatch
 
 __all__ = ["LoaderDetector"]
 
@@ -28,22 +30,33 @@ class LoaderDetector:
 
     def __init__(self, facts: LoopFacts) -> None:
         self._watch = facts.gather(LoaderWatch)
+        self._replays = facts.gather(ReplayWatch)
         self._step: int | None = None
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge loaders of which an iterator was made since the last step."""
         self._step = record.step
         news = self._watch.news
-        if not news:
+        if not news and not self._replays.found:
             return ()
         found = [issue for loader in news for issue in judge_loader(loader, record.step)]
         news.clear()
-        return found
+        return [*found, *self._replayed()]
 
     def finish(self) -> Iterable[Issue]:
         """Judge the last epoch, which is complete now."""
         for loader in self._watch.loaders:
             yield from judge_loader(loader, self._step, complete=True)
+        yield from self._replayed()
+
+    def _replayed(self) -> Iterator[Issue]:
+        """Passes that were kept and are given again, from the third step on that uses them."""
+        for replay in tuple(self._replays.found):
+            steps = self._replays.steps_since(replay)
+            if steps >= _MIN_BATCHES:
+                self._replays.found.remove(replay)
+                if replay.batches >= _MIN_BATCHES:
+                    yield _cycled(replay, steps, self._step)
 
 
 def judge_loader(
@@ -100,16 +113,12 @@ def _same_batch(done: list[EpochFacts]) -> bool:
     return alone and stepped and last[0].others == last[-1].others
 
 
-def _where(loader: LoaderFacts) -> Location:
-    return loader.place.location() if loader.place is not None else Location(op=loader.sampler)
-
-
 def _same(loader: LoaderFacts, step: int | None) -> Issue:
     return SAME_BATCH_EVERY_STEP.issue(
         f"{loader.iterators} iterators were made over a loader of {loader.batches} batches; each "
         f"of the last {_SAME_BATCHES} gave one batch, always the same first one.",
         step=step,
-        where=_where(loader),
+        where=where(loader.place, loader.sampler),
         phase="data",
         same_batches=Quantity(value=_SAME_BATCHES, unit="iterators", limit=_SAME_BATCHES),
         batches=loader.batches or 0,
@@ -122,7 +131,7 @@ def _copied(loader: LoaderFacts, step: int | None) -> Issue:
         "loader delivered the same bits (limit 0 rounds): the IterableDataset is not divided among "
         f"them, so every batch is used {loader.workers} times in a row.",
         step=step,
-        where=_where(loader),
+        where=where(loader.place, loader.sampler),
         phase="data",
         same_rounds=Quantity(value=loader.copied_batches, unit="rounds", limit=0),
         workers=loader.workers,
@@ -137,11 +146,24 @@ def _order(loader: LoaderFacts, epoch: EpochFacts, step: int | None) -> Issue:
         f"Two epochs of a {kind}{loader.sampler} gave the same {len(epoch.order)} batches of "
         f"{loader.samples} samples in the same order{hint}.",
         step=step,
-        where=_where(loader),
+        where=where(loader.place, loader.sampler),
         phase="data",
         severity=Severity.HIGH if loader.shuffles else Severity.MEDIUM,
         batches=Quantity(value=len(epoch.order), unit="batches", limit=_MIN_BATCHES),
         sampler=loader.sampler,
+    )
+
+
+def _cycled(replay: Replay, steps: int, step: int | None) -> Issue:
+    return EPOCH_ORDER_REPEATS.issue(
+        f"itertools.cycle{at(replay.place)} kept the {replay.batches} batches of one pass over a "
+        f"loader that shuffles ({replay.sampler}) and gives them in the same order for ever, "
+        f"{steps} steps so far (limit {_MIN_BATCHES}): the loader is not asked again.",
+        step=step,
+        where=where(replay.place, "itertools.cycle"),
+        phase="data",
+        batches=Quantity(value=replay.batches, unit="batches", limit=_MIN_BATCHES),
+        sampler=replay.sampler,
     )
 
 
@@ -151,7 +173,7 @@ def _copies(loader: LoaderFacts, step: int | None) -> Issue:
         f"The dataset holds a random generator ({named}) and the loader has no worker_init_fn: "
         f"each of {loader.workers} workers (limit 1) draws the same numbers from its own copy.",
         step=step,
-        where=_where(loader),
+        where=where(loader.place, loader.sampler),
         phase="data",
         workers=Quantity(value=loader.workers, unit="workers", limit=1),
         generators=named,

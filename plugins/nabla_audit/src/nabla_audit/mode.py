@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_core.severity import Severity
@@ -12,6 +12,7 @@ from nabla_guard.facts import LoopFacts, ModuleFacts, OptimizerFacts
 from nabla_guard.families.mode_splits import ModeSplitWatch
 
 from .ledger import Ledger
+from .places import where
 from .rules.mode import TRAINING_IN_EVAL_MODE
 from .streak import CONSECUTIVE, Streaks
 
@@ -118,7 +119,7 @@ def _issue(module: ModuleFacts, text: str, since: int, step: int) -> Issue:
     return TRAINING_IN_EVAL_MODE.issue(
         f"In {CONSECUTIVE} steps in a row since step {since} {text}",
         step=step,
-        where=place.location(module=module.name) if place else Location(module=module.name),
+        where=where(place, module=module.name),
         phase="loop",
         severity=Severity.HIGH if certain else Severity.MEDIUM,
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),

@@ -13,6 +13,8 @@ def at(place: Place | None) -> str:
     return f" at {place}" if place is not None else ""
 
 
-def where(place: Place | None, op: str) -> Location:
+def where(place: Place | None, op: str | None = None, *, module: str | None = None) -> Location:
     """Return the location of an issue; without a place, the name of what was called."""
-    return place.location() if place is not None else Location(op=op)
+    if place is None:
+        return Location(op=op, module=module)
+    return place.location(module=module)

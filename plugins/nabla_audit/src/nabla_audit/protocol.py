@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.session import Session
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
 from nabla_guard.families.values import ValueWatch
 
 from .ledger import Ledger
+from .places import where
 from .rules.protocol import GRADIENTS_NOT_CLEARED, STEP_WITHOUT_GRADIENT
 from .streak import CONSECUTIVE, Streaks
 
@@ -124,7 +125,7 @@ def _empty_issue(optimizer: OptimizerFacts, text: str, since: int, step: int) ->
     return STEP_WITHOUT_GRADIENT.issue(
         f"In {CONSECUTIVE} of {CONSECUTIVE} steps since step {since} {text}",
         step=step,
-        where=shown.location() if shown is not None else Location(op=optimizer.name),
+        where=where(shown, optimizer.name),
         phase="loop",
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         since_step=since,
@@ -148,7 +149,7 @@ def _carried_issue(optimizer: OptimizerFacts, text: str, since: int, step: int) 
     return GRADIENTS_NOT_CLEARED.issue(
         f"In {CONSECUTIVE} steps in a row since step {since} {text}",
         step=step,
-        where=shown.location() if shown is not None else Location(op=optimizer.name),
+        where=where(shown, optimizer.name),
         phase="loop",
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),
         since_step=since,

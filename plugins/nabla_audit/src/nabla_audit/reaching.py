@@ -19,6 +19,7 @@ from .options import AuditOptions
 from .places import at
 from .rules.wiring import PARAMETER_NOT_REACHED, PARAMETER_UNREGISTERED
 from .streak import CONSECUTIVE
+from .watches.wrapped_values import WRAPPED, WrappedValueWatch
 
 __all__ = ["ReachDetector"]
 
@@ -46,6 +47,7 @@ class ReachDetector:
         self._options = options
         self._reach = facts.gather(ReachWatch)
         self._cuts = facts.gather(CutWatch)
+        self._wrapped = facts.gather(WrappedValueWatch)
         self._told: set[int] = set()
         self._ledger = Ledger(session)
         self._dead: dict[str, list[ParameterFacts]] = {}
@@ -118,7 +120,7 @@ class ReachDetector:
                 "the graph of the loss leads to them, so a custom backward returns None for them",
                 True,
             )
-        cut = self._cuts.cut(facts)
+        cut = self._cuts.cut(facts) or self._wrapped.cut(facts)
         if cut is not None:
             return _finding_of(cut)
         lost = self._cuts.lost(facts)
@@ -164,6 +166,13 @@ def _finding_of(cut: Cut) -> _Finding:
             True,
             cut.place,
             meant=True,
+        )
+    if cut.kind == WRAPPED:
+        return _Finding(
+            f"values computed from them are made a new nn.Parameter{at(cut.place)}, and nothing "
+            "behind it leads back to them",
+            True,
+            cut.place,
         )
     return _Finding(
         f"the loss depends on them, but their path is cut by {cut.kind}{at(cut.place)}",

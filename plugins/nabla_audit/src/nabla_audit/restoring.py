@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 from nabla_core.issue import Issue, Location, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
-from nabla_guard.facts import LoopFacts, Place
+from nabla_guard.facts import LoopFacts
 from nabla_guard.families.checkpoint_parts import PartFacts
 from nabla_guard.families.checkpoints import CheckpointFacts, CheckpointWatch
 from nabla_guard.families.state_dicts import ModuleLoad
 
+from .places import where
 from .rules.resume import CHECKPOINT_KEYS_IGNORED, RESUME_LOST_STATE, RESUME_UNTIED
 from .streak import CONSECUTIVE
+from .watches.discarded_loads import DiscardedLoad, DiscardedLoadWatch
 
 __all__ = ["RestoreDetector", "judge_checkpoint", "judge_load"]
 
@@ -26,16 +28,24 @@ class RestoreDetector:
 
     def __init__(self, facts: LoopFacts) -> None:
         self._watch = facts.gather(CheckpointWatch)
+        self._discarded = facts.gather(DiscardedLoadWatch)
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge what was loaded since the last step."""
-        if not self._watch.loads and not self._watch.settled:
+        if not (self._watch.loads or self._watch.settled or self._discarded.open):
             return ()
-        return list(self._judge(record.step))
+        return [*self._judge(record.step), *self._vain(record.step)]
 
     def finish(self) -> Iterable[Issue]:
         """Judge what was loaded after the last step."""
         return list(self._judge(None))
+
+    def _vain(self, step: int) -> Iterator[Issue]:
+        """What was loaded into a module that is gone, while its like was trained from the start."""
+        for load in tuple(self._discarded.open):
+            if load.compared and load.is_gone:
+                self._discarded.open.remove(load)
+                yield _discarded_issue(load, step)
 
     def _judge(self, step: int | None) -> Iterator[Issue]:
         loads, self._watch.loads = self._watch.loads, []
@@ -87,7 +97,7 @@ def _own(load: ModuleLoad, step: int | None) -> Iterator[Issue]:
             f"nothing of the loaded file was used (limit {load.wanted} entries), where all are "
             f"under another prefix, e.g. {found} for {wanted}.",
             step=step,
-            where=_where(load.place, load.module),
+            where=where(load.place, module=load.module),
             phase="resume",
             applied=Quantity(value=0, unit="entries", limit=load.wanted),
             renamed=len(load.hidden),
@@ -105,7 +115,7 @@ def _own_issue(load: ModuleLoad, story: str, severity: Severity, step: int | Non
         f"load_state_dict was given the {load.own} tensors that {load.module} already has: "
         f"{story}.",
         step=step,
-        where=_where(load.place, load.module),
+        where=where(load.place, module=load.module),
         phase="resume",
         severity=severity,
         component="model",
@@ -116,10 +126,6 @@ def _own_issue(load: ModuleLoad, story: str, severity: Severity, step: int | Non
 def _prefix(wanted: str, found: str) -> str:
     longer, shorter = (wanted, found) if len(wanted) > len(found) else (found, wanted)
     return longer.removesuffix(shorter)
-
-
-def _where(place: Place | None, module: str | None = None) -> Location:
-    return place.location(module=module) if place is not None else Location(module=module)
 
 
 def _ignored(load: ModuleLoad, step: int | None) -> Issue:
@@ -136,10 +142,24 @@ def _ignored(load: ModuleLoad, step: int | None) -> Issue:
         f"load_state_dict(strict=False) used {load.applied} of {load.given} entries for the "
         f"{load.wanted} that {load.module} has: {story}.",
         step=step,
-        where=_where(load.place, load.module),
+        where=where(load.place, module=load.module),
         phase="resume",
         applied=Quantity(value=load.applied, unit="entries", limit=load.wanted),
         renamed=len(pairs),
+    )
+
+
+def _discarded_issue(load: DiscardedLoad, step: int | None) -> Issue:
+    return CHECKPOINT_KEYS_IGNORED.issue(
+        f"load_state_dict filled the {load.parameters} parameters of a {load.module} that was "
+        "never called and is gone; another module of the same names and shapes is trained, and "
+        f"{load.compared} parameters of it began with other, random values (limit 0).",
+        step=step,
+        where=where(load.place, module=load.module),
+        phase="resume",
+        severity=Severity.MEDIUM,
+        applied=Quantity(value=0, unit="entries", limit=load.parameters),
+        random=load.compared,
     )
 
 
@@ -149,7 +169,7 @@ def _untied(
     return RESUME_UNTIED.issue(
         f"load_state_dict of {load.module}: {pair[0]} and {pair[1]} {text}.",
         step=step,
-        where=_where(load.place, load.module),
+        where=where(load.place, module=load.module),
         phase="resume",
         severity=severity,
         first=pair[0],

@@ -14,6 +14,7 @@ from nabla_guard.families.scaling import ScalerWatch
 from nabla_guard.families.schedulers import SchedulerFacts, SchedulerWatch
 
 from .ledger import Ledger
+from .places import at, where
 from .rules.mode import (
     LR_ZERO,
     SCHEDULER_BEFORE_OPTIMIZER,
@@ -90,7 +91,7 @@ class RateDetector:
             f"The learning rate of all {len(optimizer.rates)} groups of {optimizer.name} is "
             f"exactly 0 in {CONSECUTIVE} steps with gradients in a row since step {since}, {how}.",
             step=step,
-            where=place.location() if place is not None else Location(op=optimizer.name),
+            where=where(place, optimizer.name),
             phase="optimizer",
             severity=Severity.HIGH if ran_out else Severity.MEDIUM,
             lr=Quantity(value=0.0, limit=0.0),
@@ -210,8 +211,8 @@ def _is_past(scheduler: SchedulerFacts) -> bool:
 def _often_issue(scheduler: SchedulerFacts, window: int, step: int) -> Issue:
     optimizer = scheduler.optimizer.name
     return SCHEDULER_STEPPED_TOO_OFTEN.issue(
-        f"{scheduler.name}.step{_at(scheduler)} ran {window} times between each of {CONSECUTIVE} "
-        f"steps of {optimizer} in a row (limit 1).",
+        f"{scheduler.name}.step{at(scheduler.place)} ran {window} times between each of "
+        f"{CONSECUTIVE} steps of {optimizer} in a row (limit 1).",
         step=step,
         where=_where(scheduler),
         phase="loop",
@@ -224,8 +225,8 @@ def _doubled_issue(mine: list[SchedulerFacts], bare: OptimizerFacts, step: int) 
     first = mine[-1]
     made = f" (made at {bare.made_at})" if bare.made_at is not None else ""
     return SCHEDULER_STEPPED_TOO_OFTEN.issue(
-        f"{len(mine)} schedulers with the same settings ({first.name}{_at(first)}) move the rate "
-        f"of {first.optimizer.name} (limit 1), while {bare.name}{made} has no scheduler.",
+        f"{len(mine)} schedulers with the same settings ({first.name}{at(first.place)}) move the "
+        f"rate of {first.optimizer.name} (limit 1), while {bare.name}{made} has no scheduler.",
         step=step,
         where=_where(first),
         phase="loop",
@@ -236,7 +237,7 @@ def _doubled_issue(mine: list[SchedulerFacts], bare: OptimizerFacts, step: int) 
 
 def _early_issue(scheduler: SchedulerFacts, calls: int, step: int | None) -> Issue:
     return SCHEDULER_BEFORE_OPTIMIZER.issue(
-        f"{scheduler.name}.step{_at(scheduler)} ran once before the first step of "
+        f"{scheduler.name}.step{at(scheduler.place)} ran once before the first step of "
         f"{scheduler.optimizer.name} and before each of the next ones, {calls} times in all: the "
         "first learning rate is never used (limit: 0 calls before the first step).",
         step=step,
@@ -252,7 +253,7 @@ def _rival_issue(scheduler: SchedulerFacts, step: int) -> Issue:
     named = rival.name if rival is not None else "another optimizer"
     made = f", made at {own.made_at}," if own.made_at is not None else ""
     return SCHEDULER_BEFORE_OPTIMIZER.issue(
-        f"{scheduler.name}{_at(scheduler)} was stepped {scheduler.calls} times for {own.name}"
+        f"{scheduler.name}{at(scheduler.place)} was stepped {scheduler.calls} times for {own.name}"
         f"{made} which has made 0 steps (limit 1), while {named} makes the steps on the same "
         "parameters: its learning rate follows no schedule.",
         step=step,
@@ -266,7 +267,7 @@ def _rival_issue(scheduler: SchedulerFacts, step: int) -> Issue:
 
 def _past_issue(scheduler: SchedulerFacts, step: int) -> Issue:
     return SCHEDULER_HORIZON.issue(
-        f"{scheduler.name}{_at(scheduler)} has been stepped {scheduler.position} times with "
+        f"{scheduler.name}{at(scheduler.place)} has been stepped {scheduler.position} times with "
         f"{scheduler.horizon_name} = {scheduler.horizon}: past its end the learning rate rises "
         f"again, from {scheduler.lowest_rate:.3g} to {scheduler.rate:.3g}.",
         step=step,
@@ -279,9 +280,10 @@ def _past_issue(scheduler: SchedulerFacts, step: int) -> Issue:
 def _seldom_issue(scheduler: SchedulerFacts, severity: Severity) -> Issue:
     steps = scheduler.optimizer.steps
     return SCHEDULER_HORIZON.issue(
-        f"{scheduler.name}{_at(scheduler)} was stepped {scheduler.calls} times in {steps} steps of "
-        f"{scheduler.optimizer.name}, with {scheduler.horizon_name} = {scheduler.horizon}: the run "
-        f"ended at {scheduler.position / scheduler.horizon:.0%} of the schedule.",
+        f"{scheduler.name}{at(scheduler.place)} was stepped {scheduler.calls} times in {steps} "
+        f"steps of {scheduler.optimizer.name}, with {scheduler.horizon_name} = "
+        f"{scheduler.horizon}: the run ended at {scheduler.position / scheduler.horizon:.0%} of "
+        "the schedule.",
         where=_where(scheduler),
         phase="loop",
         severity=severity,
@@ -290,11 +292,6 @@ def _seldom_issue(scheduler: SchedulerFacts, severity: Severity) -> Issue:
     )
 
 
-def _at(scheduler: SchedulerFacts) -> str:
-    return f" at {scheduler.place}" if scheduler.place is not None else ""
-
-
 def _where(scheduler: SchedulerFacts) -> Location:
-    if scheduler.place is None:
-        return Location(op=scheduler.name)
-    return scheduler.place.location(module=scheduler.name)
+    place = scheduler.place
+    return where(place, scheduler.name, module=None if place is None else scheduler.name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nabla_core.issue import Issue, Location, Quantity
+from nabla_core.issue import Issue, Quantity
 from nabla_core.records import StepRecord
 from nabla_core.severity import Severity
 from nabla_guard.facts import Call, LoopFacts, OptimizerFacts
 from nabla_guard.families.backwards import BackwardWatch
 
+from .places import at, where
 from .rules.protocol import GRADIENT_FROM_OTHER_LOSS
 from .streak import CONSECUTIVE, Streaks
 
@@ -60,13 +61,12 @@ class StrayDetector:
 
 def _issue(optimizer: OptimizerFacts, stray: Call, step: int) -> Issue:
     place = stray.place
-    at = f" at {place}" if place is not None else ""
     return GRADIENT_FROM_OTHER_LOSS.issue(
         f"In {CONSECUTIVE} steps in a row the gradients of {stray.parameters} parameters of "
-        f"{optimizer.name} still contain those of a backward{at} that was made for another "
+        f"{optimizer.name} still contain those of a backward{at(place)} that was made for another "
         "optimizer: nothing clears them before the own backward adds to them.",
         step=step,
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(place, optimizer.name),
         phase="loop",
         severity=Severity.MEDIUM,
         consecutive_steps=Quantity(value=CONSECUTIVE, unit="steps", limit=CONSECUTIVE),

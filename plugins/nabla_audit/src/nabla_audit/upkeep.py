@@ -14,6 +14,7 @@ from nabla_guard.families.ties import TieFacts, TieWatch
 from nabla_guard.families.values import StillFacts, ValueWatch
 
 from .options import AuditOptions
+from .places import at, where
 from .rules.wiring import (
     DUPLICATE_PARAMETER,
     EMA_STALE,
@@ -93,7 +94,7 @@ class DuplicateDetector:
                 f"{optimizer.name} holds {len(optimizer.parameters)} entries for "
                 f"{len(counts)} parameters (limit: one each): {named} are stepped more than once.",
                 step=record.step,
-                where=place.location() if place is not None else Location(op=optimizer.name),
+                where=where(place, optimizer.name),
                 phase="optimizer",
                 duplicates=Quantity(value=len(twice), unit="entries", limit=0),
             )
@@ -153,7 +154,7 @@ def _still_issue(optimizer: OptimizerFacts, still: StillFacts, step: int) -> Iss
         f"{optimizer.name} ({named}) are bit-identical after {CONSECUTIVE - 1} further steps "
         f"(limit: 0 unchanged): {reason}.",
         step=step,
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(place, optimizer.name),
         phase="optimizer",
         severity=_still_severity(still),
         unchanged=Quantity(value=count, unit="parameters", limit=0),
@@ -221,7 +222,7 @@ def _own_buffers_issue(copy: CopyFacts, step: int | None) -> Issue:
         f"{copy.tracked} batches and still have the mean 0 and the variance 1 of their start: "
         "their momentum is 0.",
         step=step,
-        where=place.location(module=copy.module) if place else Location(module=copy.module),
+        where=where(place, module=copy.module),
         phase="loop",
         fault=copy.fault,
         batches_tracked=copy.tracked,
@@ -245,11 +246,10 @@ def _copy_issue(copy: CopyFacts, step: int | None) -> Issue:
     if copy.fault == "own-buffers":
         return _own_buffers_issue(copy, step)
     place = copy.place
-    at = f" at {place}" if place is not None else ""
     return EMA_STALE.issue(
-        f"The averaged copy {copy.module} is evaluated{at} although {stories[copy.fault]}.",
+        f"The averaged copy {copy.module} is evaluated{at(place)} although {stories[copy.fault]}.",
         step=step,
-        where=place.location(module=copy.module) if place else Location(module=copy.module),
+        where=where(place, module=copy.module),
         phase="loop",
         fault=copy.fault,
         batches_tracked=copy.tracked,

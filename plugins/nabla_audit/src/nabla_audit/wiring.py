@@ -247,7 +247,7 @@ def _never_stepped_issue(
         f"{len(members)} parameters ({named}) received non-zero gradients in {writes} backward "
         f"passes (limit {CONSECUTIVE}) and did not change: the only optimizer that holds them, the "
         f"{optimizer.name}{made}, made 0 steps while another made {steps}.",
-        where=place.location() if place is not None else Location(op=optimizer.name),
+        where=where(place, optimizer.name),
         phase="loop",
         severity=Severity.MEDIUM,
         parameters=Quantity(value=len(members), unit="parameters", limit=0),

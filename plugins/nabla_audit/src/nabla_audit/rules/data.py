@@ -39,15 +39,18 @@ SAME_BATCH_EVERY_STEP = Rule(
 EPOCH_ORDER_REPEATS = Rule(
     id="AUD502",
     name="epoch-order-repeats",
-    summary="A loader that shuffles gave the same order in two epochs.",
+    summary="A loader that shuffles gave the same order in two epochs, or one pass over it is "
+    "given again and again.",
     rationale="Shuffling is on and does nothing: every epoch makes the same batches.",
-    fix="Call sampler.set_epoch(epoch) before each epoch; do not seed the generator anew in it.",
+    fix="Call sampler.set_epoch(epoch) before each epoch; do not seed the generator anew in it. In "
+    "place of itertools.cycle(loader), write a generator that iterates over the loader anew.",
     limits="MEDIUM for a sampler that does not say whether it shuffles, if its order is not that "
     "of the indices and its epoch could have been set. Two equal epochs of at least three batches; "
     "three epochs when there are fewer than twelve samples, where chance could make two equal. "
     "Loaders made anew over one dataset count as one. Epochs that only evaluate, or that no common "
     "optimizer went through (two experiments with one seed), are not judged. Only orders that a "
-    "torch sampler makes are seen.",
+    "torch sampler makes are seen. Of kept passes only those of itertools.cycle, three steps into "
+    "the second round.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loaders",),

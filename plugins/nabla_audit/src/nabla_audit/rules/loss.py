@@ -182,20 +182,24 @@ LABELS_OUT_OF_RANGE = Rule(
     id="AUD408",
     name="labels-out-of-range",
     summary="Targets lie outside of what the loss or the last activation allows: beyond 0 to 1 in "
-    "a binary cross entropy, 0 for a sign, out of a sigmoid's reach, or the blank of a "
-    "CTC loss.",
+    "a binary cross entropy, 0 for a sign, out of a sigmoid's reach, the blank of a CTC "
+    "loss, or padding.",
     rationale="A binary cross entropy has no lower bound then: the more wrong the model is, the "
     "lower it gets. Of a loss for signs, what has the target 0 has no gradient or both. A bounded "
     "activation saturates on targets that it cannot reach. The blank stands for no label: as a "
-    "target it asks for an output that decoding removes.",
+    "target it asks for an output that decoding removes. Counted padding makes the loss look low "
+    "and teaches the model to predict padding.",
     fix="Map the labels to 0 and 1, e.g. (y + 1) / 2 for labels of -1 and 1, or to signs with "
     "2 * y - 1; scale targets to the range of the activation or remove it; keep one index for the "
-    "blank alone.",
+    "blank alone; pass ignore_index=padding_idx.",
     limits="Needs two backward passes. Targets that a mask or weight of zero leaves out do not "
     "count, and blurred labels of a little more than one are information. Padding "
     "behind the target lengths of a CTC loss does not count. MEDIUM, after three looks, for signs "
     "(zeros and ones only: a zero may be a mask) and for a sigmoid, softmax or tanh that is "
     "compared as it is (mse, l1, huber), where more than half of the targets are out of reach. "
+    "MEDIUM for padding, in three steps in a row: only where an embedding names a padding_idx, "
+    "it stands at the ends of rows alone, and each such position has it for a target of a summed "
+    "or averaged loss over classes that neither ignores it nor gives it the weight 0. "
     "Class indices out of range raise "
     "an error in torch itself. " + _LOOKED_AT,
     severity=Severity.HIGH,

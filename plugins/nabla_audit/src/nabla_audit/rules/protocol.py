@@ -192,7 +192,7 @@ CLIP_BEFORE_UNSCALE = Rule(
 CLIP_OF_NOTHING = Rule(
     id="AUD108",
     name="clip-of-nothing",
-    summary="Clipping is given no gradient that a step will use.",
+    summary="Clipping, or another change of gradients, is given none that a step will use.",
     rationale="Nothing is clipped: the norm that is returned and logged is zero, or that of "
     "gradients whose step is over.",
     fix="Clip between backward() and step(), and pass model.parameters() anew at each call: an "
@@ -201,7 +201,9 @@ CLIP_OF_NOTHING = Rule(
     "Parameters without gradients may belong to a part that does not take part. Clipping "
     "behind the step, before backward, or of parameters that only another optimizer or none holds, "
     "is reported before the third step in a row without any other clipping; an infinite limit "
-    "only measures, and so does one a hundred times above the norm.",
+    "only measures, and so does one a hundred times above the norm. MEDIUM for gradients that the "
+    "program itself changes after the step and before zero_grad(), after three of the first eight "
+    "steps in a row.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("calls", "clipping"),

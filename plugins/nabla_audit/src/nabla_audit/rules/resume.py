@@ -54,7 +54,9 @@ CHECKPOINT_KEYS_IGNORED = Rule(
     limits="Reported when no entry was used, or when every missing entry exists under one prefix "
     "with the same shape; also when a module was given its own tensors, while a file that was "
     "loaded and used by nobody has all of them under one prefix. Entries that are "
-    "missing altogether, as a new head is, are no fault.",
+    "missing altogether, as a new head is, are no fault. MEDIUM for a module that was loaded, "
+    "never called, never asked for its state and thrown away, while another one of the same names "
+    "and shapes is trained from random values of its own.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("checkpoints",),

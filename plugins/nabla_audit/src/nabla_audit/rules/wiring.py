@@ -76,11 +76,14 @@ PARAMETER_UNREGISTERED = Rule(
     name="parameter-unregistered",
     summary="A parameter takes part in the loss but belongs to no registered module.",
     rationale="It is in no optimizer, is not saved, not moved to a device and not trained: layers "
-    "in a plain list or dict stay random.",
-    fix="Use nn.ModuleList, nn.ModuleDict or nn.ParameterList, or register the parameter.",
+    "in a plain list or dict stay random, and so does one that is made in forward.",
+    fix="Use nn.ModuleList, nn.ModuleDict or nn.ParameterList, or register the parameter; make "
+    "layers in __init__.",
     limits="Decided at the third step from the graph of the loss: an nn.Parameter that no called "
     "module and no optimizer holds, with non-zero gradients and unchanged values. INFO when "
-    "load_state_dict set it.",
+    "load_state_dict set it. Also a layer with random values that one line makes anew for each of "
+    "three steps in a row, part of no module that is called and of no optimizer; one whose values "
+    "are all equal, as of a normalisation, does no harm.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("wiring", "gradients.written", "graph"),
@@ -96,8 +99,9 @@ PARAMETER_NOT_REACHED = Rule(
     name="parameter-not-reached",
     summary="A parameter in the optimizer is used by the loss but never gets a gradient.",
     rationale="The graph is cut on the way: everything before the cut stays as it was initialised.",
-    fix="Remove the detach, .data, numpy or tolist at the named place, or return a gradient from "
-    "the custom backward.",
+    fix="Remove the detach, .data, numpy, tolist or nn.Parameter() at the named place (use the "
+    "tensor itself, with torch.func.functional_call where a module needs it), or return a gradient "
+    "from the custom backward.",
     limits="Decided at the third step. HIGH where the cut is found: a detach or a rebuilt value on "
     "the way, a reentrant checkpoint none of whose inputs takes a gradient, or a custom backward "
     "that returns None, or where no backward of the program has ever "
