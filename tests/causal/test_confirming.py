@@ -213,6 +213,8 @@ def test_what_is_missing_to_confirm_is_said(runs, finding, monkeypatch):
         explain([finding("RUN204")], confirm=True)
     with pytest.raises(UsageError, match="needs the folder of a captured run"):
         explain(runs["sample"].path, confirm=True)
+    with pytest.raises(UsageError, match="--run nosuch: no such folder"):
+        explain([finding("RUN204")], run="nosuch")
     monkeypatch.setitem(sys.modules, "nabla_causal.confirming.judging", None)
     with pytest.raises(UsageError, match=r"nabla\[replay\]"):
         explain(runs["sample"].path)

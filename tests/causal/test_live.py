@@ -48,6 +48,29 @@ def test_a_layer_that_explodes_is_the_origin(place):
     assert monitor.report().causes[0].where.module == str(place // 2)
 
 
+@pytest.mark.parametrize("place", ["b", "c"])
+def test_an_activation_that_several_layers_share_is_not_the_origin(place):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = (nn.Linear(16, 16) for _ in range(3))
+            self.act, self.head = nn.ReLU(), nn.Linear(16, 3)
+
+        def forward(self, x):
+            for layer in (self.a, self.b, self.c):
+                x = x + self.act(layer(x))
+            return self.head(x)
+
+    torch.manual_seed(0)
+    model = Residual()
+
+    monitor = train(model, scaled(getattr(model, place), 1e4, at=15))
+    best = monitor.explain().best
+
+    assert (best.root.layer, best.root.first_step) == (place, 15)
+    assert "act" not in [issue.where.module for issue in monitor.issues if issue.where]
+
+
 @pytest.mark.parametrize("place", [2, 6, 10])
 def test_a_nan_made_in_a_layer_is_the_origin(place):
     model = stack()

@@ -25,6 +25,7 @@ class NoLayers:
         layout: names of the layers.
         ranges: the arrays of a step.
         recent: the latest steps with their arrays.
+        shared: numbers of the layers that several others pass on to.
     """
 
     measures = whole = False
@@ -32,6 +33,7 @@ class NoLayers:
     layout: tuple[str, ...] = ()
     ranges: Mapping[str, list[float]] = {}
     recent: Sequence[tuple[int, Mapping[str, list[float]]]] = ()
+    shared: frozenset[int] = frozenset()
 
     def keep(self, steps: int) -> None:
         """See :class:`.watch.LayerWatch`."""

@@ -73,6 +73,7 @@ class Roster:
 
     Attributes:
         names: name of each number.
+        bare: the numbers of those without parameters.
 
     Args:
         chosen: says which modules are looked at.
@@ -80,6 +81,7 @@ class Roster:
 
     def __init__(self, chosen: Chosen) -> None:
         self.names: tuple[str, ...] = ()
+        self.bare: set[int] = set()
         self._chosen = chosen
         self._numbers: dict[tuple[int, str], int] = {}
         self._roots: dict[int, _Root] = {}
@@ -97,6 +99,8 @@ class Roster:
         if known is None and len(self.names) < _MOST:
             known = self._numbers[record.serial, path] = len(self.names)
             self.names = (*self.names, self._unique(path, root))
+            if next(leaf.parameters(), None) is None:
+                self.bare.add(known)
         return -1 if known is None else known
 
     def path(self, root: Module, part: Module) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,17 @@ class LayerWatch(Watch):
         scaled.
         """
         return Ranges(self._held, len(self.roster.names))
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Numbers of the layers without parameters that the latest step called more than others.
+
+        They pass on what several layers gave them, and have no one place among the layers.
+        """
+        latest = self._held or (self._past[-1][1] if self._past else ())
+        calls = Counter(owner for held in latest for owner in held.owners if owner % 2 == OUTPUT)
+        least = min(calls.values(), default=0)
+        return frozenset(layer for layer in self.roster.bare if calls[2 * layer + OUTPUT] > least)
 
     @property
     def recent(self) -> Iterator[tuple[int, Mapping[str, list[float]]]]:

@@ -40,17 +40,14 @@ class Closeup(Watch):
         loop: the loop that is watched.
     """
 
+    patient = EVERY_EVENT
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.wants_gradients = False
         self.gradients: Mapping[str, float] = {}
         self.ends: dict[str, Tensor] = {}
         self._handles: list[RemovableHandle] = []
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`~nabla_guard.loop.watch.Watch`."""
-        return EVERY_EVENT
 
     def listen_to(self, layers: Collection[str]) -> None:
         """Measure the outputs of these layers in the next step, if they are tanh or sigmoid.

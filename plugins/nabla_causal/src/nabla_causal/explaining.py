@@ -69,6 +69,8 @@ def explain(
             "explain(confirm=True), --confirm: needs the folder of a captured run (run=, --run) and"
             " a function that makes its program (build=, --build file.py:function)"
         )
+    if run is not None and folder is not None and not folder.is_dir():
+        raise UsageError(f"explain(run=), --run {folder}: no such folder; give that of a capture")
     own = run is None and folder is not None
     issues = _replay("judging").issues_in(folder, build) if own else _issues(found)
     explanation = explain_issues(issues)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nabla_core.issue import Location
 from nabla_core.report import Cause
+from nabla_core.reporters.style import counted
 from nabla_core.severity import Severity
 
 from .confirmation import Confirmation, Outcome, standing
@@ -79,7 +80,7 @@ class Hypothesis:
             text += f" and led to {', '.join(effects[:_MOST_EFFECTS])}"
         passed_on = len({effect.layer for effect in self.chain[1:] if effect.layer} - {root.layer})
         if passed_on:
-            text += f"; {passed_on} other layer{'' if passed_on == 1 else 's'} took part"
+            text += f"; {counted(passed_on, 'other layer')} took part"
         text = f"{text[0].upper()}{text[1:]}."
         told = [str(one) for one in self.confirmations if one.outcome == self.standing]
         if told and self.standing != "undecided":

@@ -35,15 +35,12 @@ class InputSizes(Watch):
         loop: the loop that is watched.
     """
 
+    patient = EVERY_EVENT
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self._names: dict[int, str] = {}
         self._sizes: dict[int, deque[tuple[int, Tensor]]] = {}
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`~nabla_guard.loop.watch.Watch`."""
-        return EVERY_EVENT
 
     def forward_ended(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Protocol, runtime_checkable
 
 from nabla_core.issue import Issue
@@ -26,7 +27,7 @@ _RISE = 20.0
 _LONGEST_WAIT = 32
 
 Ranges = Mapping[str, Sequence[float]]
-_Snapshot = tuple[tuple[str, ...], tuple[tuple[int, Ranges], ...]]
+_Snapshot = tuple[tuple[str, ...], Collection[int], tuple[tuple[int, Ranges], ...]]
 
 
 class RangeSource(Protocol):
@@ -39,6 +40,10 @@ class RangeSource(Protocol):
     @property
     def ranges(self) -> Ranges:
         """Those of the present step."""
+
+    @property
+    def shared(self) -> Collection[int]:
+        """Numbers of the layers that several others pass on to: they have no one place."""
 
     @property
     def recent(self) -> Iterable[tuple[int, Ranges]]:
@@ -147,13 +152,13 @@ class Trail:
             self._settle()
         if len(self._found) < _MOST_INCIDENTS:
             layers = self._layers
-            self._waiting.append((layers.layout, tuple(layers.recent)))
+            self._waiting.append((layers.layout, layers.shared, tuple(layers.recent)))
 
     def _settle(self) -> None:
         """Work out how the incidents that were noted went through the layers."""
         waiting, self._waiting = self._waiting, []
-        for layout, recent in waiting:
-            found = propagation_of(_framed(layout, recent))
+        for snapshot in waiting:
+            found = propagation_of(_framed(*snapshot))
             if found is None or len(self._found) >= _MOST_INCIDENTS:
                 continue
             if self._is_new(found.layout, found.onsets[0]):
@@ -167,21 +172,30 @@ class Trail:
         return True
 
     def _frames(self) -> Frames:
-        return _framed(self._layers.layout, self._layers.recent)
+        layers = self._layers
+        return _framed(layers.layout, layers.shared, layers.recent)
 
 
-def _framed(layout: tuple[str, ...], recent: Iterable[tuple[int, Ranges]]) -> Frames:
+def _framed(
+    layout: tuple[str, ...], shared: Collection[int], recent: Iterable[tuple[int, Ranges]]
+) -> Frames:
+    """Return what each layer gave in each step, without the layers that have no one place."""
+    alone = [place not in shared for place in range(len(layout))]
+
+    def of(values: Sequence[float]) -> Sequence[float]:
+        return tuple(compress(values, alone)) if shared else values
+
     frames = [
         Frame(
             step,
-            largest(ranges, "out_min", "out_max"),
-            largest(ranges, "grad_out_min", "grad_out_max"),
-            ranges.get("out_min", ()),
-            ranges.get("out_max", ()),
+            of(largest(ranges, "out_min", "out_max")),
+            of(largest(ranges, "grad_out_min", "grad_out_max")),
+            of(ranges.get("out_min", ())),
+            of(ranges.get("out_max", ())),
         )
         for step, ranges in recent
     ]
-    return Frames(layout, tuple(frames))
+    return Frames(tuple(compress(layout, alone)), tuple(frames))
 
 
 def trails_for(session: Session) -> Iterable[Trail]:
