@@ -54,6 +54,13 @@ def an_infinite_sample():
     fit(nn.Linear(6, 3), batches)
 
 
+@program("NUM104", "data", 3, op="input", parameter="argument 0", sample=4, column=1)
+def an_infinity_that_an_activation_bounds():
+    batches = pairs()
+    batches[3][0][4, 1] = math.inf
+    fit(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), batches)
+
+
 @program("NUM104", "data", 3, op="div", sample=0)
 def standardised_in_the_loop():
     model = nn.Linear(6, 3)

@@ -188,3 +188,37 @@ def test_a_generator_handed_to_the_model_is_said_to_be_undecided(issues_of):
 
     (issue,) = [issue for issue in issues_of(program) if issue.rule.startswith("NUM10")]
     assert "generator" in issue.evidence["not_decided"]
+
+
+class Remembering(nn.Module):
+    """Keeps what it computed last in plain containers, in place of what was there before."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+        self.latest, self.trail = {}, []
+
+    def forward(self, x):
+        hidden = self.inner(x)
+        self.latest["hidden"] = hidden.detach()
+        self.trail[:] = [*self.trail[-2:], hidden.detach()]
+        return hidden.log()
+
+
+def test_tensors_kept_by_the_model_are_the_very_ones_of_the_first_execution(issues_of):
+    model = Remembering()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    kept = []
+
+    def program():
+        for _ in range(3):
+            loss = model(torch.randn(8, 4)).sum()
+            kept[:] = [model.latest["hidden"], *model.trail]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert all(map(lambda a, b: a is b, kept, [model.latest["hidden"], *model.trail]))
+
+    (issue,) = [issue for issue in issues_of(program) if issue.rule.startswith("NUM10")]
+    assert (issue.rule, issue.where.op) == ("NUM101", "log")
+    assert "not_the_same" not in issue.evidence

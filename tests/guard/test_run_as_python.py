@@ -100,6 +100,12 @@ SAME_AS_PYTHON = {
         warnings.warn("old", DeprecationWarning)
         warnings.warn("careful")
     """,
+    "warning_of_torch": """
+        import torch
+        w = torch.ones(2, requires_grad=True)
+        for _ in range(3):
+            print(float((w * w).sum()))  # warns once, at this line
+    """,
     "caught_interrupt": """
         try:
             raise KeyboardInterrupt
@@ -143,6 +149,7 @@ def test_output_status_and_tracebacks_are_those_of_python(tmp_path, case):
     assert watched.stdout == plain.stdout
     assert watched.returncode == (plain.returncode or 4)  # 4: there was no step to check
     assert watched.stderr.startswith(plain.stderr)
+    assert b"NAB0" not in watched.stderr  # it was watched
 
 
 def test_a_module_runs_as_with_python_m(tmp_path):
@@ -197,6 +204,26 @@ def test_torch_is_not_imported_for_the_program(tmp_path):
 
     assert watched.stdout == b"False\n"
     assert b"never imported torch" in watched.stderr
+
+
+def test_a_program_that_ends_before_its_first_step_is_not_called_clean(tmp_path):
+    script = write(
+        tmp_path / "script.py", "import torch, argparse; argparse.ArgumentParser().parse_args()"
+    )
+
+    watched = call([*NABLA, script, "--unknown"], tmp_path)
+
+    assert watched.returncode == 2
+    assert b"no optimizer step was seen: this is no clean result" in watched.stderr
+
+
+def test_a_notebook_is_refused_with_what_to_do(tmp_path):
+    notebook = write(tmp_path / "train.ipynb", '{"cells": []}')
+
+    watched = call([*NABLA, notebook], tmp_path)
+
+    assert watched.returncode == 2
+    assert b"is a notebook: write it as a script first" in watched.stderr
 
 
 def test_null_bytes_are_a_syntax_error(tmp_path):

@@ -34,7 +34,8 @@ def nabla_options() -> type:
 @hookimpl
 def nabla_commands() -> Iterable[Command]:
     """Declare ``nabla run`` and ``nabla sanitize``."""
-    run, every_op = "run a training script, unmodified, and watch it", "run it and watch every op"
+    run = "Run a training script, unmodified, and watch it."
+    every_op = "Run a training script and watch every op."
     return [
         Command(name="run", target="nabla_guard.cli:run", summary=run),
         Command(name="sanitize", target="nabla_guard.cli:sanitize", summary=every_op),

@@ -53,16 +53,13 @@ class BatchWatch(Watch):
         columns: what was found; filled once.
     """
 
+    patient = frozenset({"forward_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.columns: list[ColumnFacts] = []
         self._batches: dict[int, list[Tensor]] = {}
         self._done: set[int] = set()
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"forward_ended"})
 
     def stop(self) -> None:
         """Let go of the batches."""

@@ -79,6 +79,8 @@ class CopyWatch(Watch):
         declared: class names that are averaged copies because the user says so.
     """
 
+    patient = frozenset({"forward_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.found: list[CopyFacts] = []
@@ -86,11 +88,6 @@ class CopyWatch(Watch):
         self._seen: dict[int, _Seen] = {}
         self._foreign: dict[int, int] = {}
         self._own: set[int] = set()
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"forward_ended"})
 
     def take(self) -> list[CopyFacts]:
         """Return what was found since the last call."""

@@ -92,6 +92,8 @@ class EvaluationWatch(Watch):
         finished: those that are complete, since a detector last looked.
     """
 
+    patient = frozenset({"forward_ended", "step_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.finished: list[EvaluationFacts] = []
@@ -100,11 +102,6 @@ class EvaluationWatch(Watch):
         self._trained: set[int] = set()
         self._sampled: set[int] = set()
         self._drops = AlwaysOn(self)
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"forward_ended", "step_ended"})
 
     def start(self, patches: Patches) -> None:
         """See :class:`.watch.Watch`."""

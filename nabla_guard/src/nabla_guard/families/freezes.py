@@ -52,15 +52,12 @@ class FreezeWatch(Watch):
         thawed: steps that moved each parameter although it takes no gradients any more.
     """
 
+    patient = frozenset({"step_started", "step_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.thawed: dict[int, tuple[ParameterFacts, int]] = {}
         self._before: list[tuple[GradientRecord, Tensor]] = []
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"step_started", "step_ended"})
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Keep a sample of the parameters that were frozen after their first gradients."""

@@ -45,6 +45,8 @@ class LoaderWatch(Watch):
         news: loaders of which an iterator was made since a detector last looked.
     """
 
+    patient = frozenset({"forward_ended", "step_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.loaders: list[LoaderFacts] = []
@@ -59,11 +61,6 @@ class LoaderWatch(Watch):
         self._stepped = False
         self._latest: EpochFacts | None = None
         self._opening: EpochFacts | None = None  # with workers, making one asks for indices
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"forward_ended", "step_ended"})
 
     def start(self, patches: Patches) -> None:
         """Follow the making of iterators and what they ask of their sampler."""

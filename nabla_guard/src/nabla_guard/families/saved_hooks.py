@@ -25,14 +25,11 @@ class SavedHooksWatch(Watch):
         hooked: such hooks were in use since the last step.
     """
 
+    patient = EVERY_EVENT  # until the next full step ``hooked`` may stay true
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.hooked = False
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`: until the next full step ``hooked`` may stay true."""
-        return EVERY_EVENT
 
     def start(self, patches: Patches) -> None:
         """Follow the context manager that every user of such hooks enters."""

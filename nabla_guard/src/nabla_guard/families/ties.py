@@ -56,16 +56,13 @@ class TieWatch(Watch):
         found: ties that do not hold, each told once.
     """
 
+    patient = frozenset({"forward_ended", "step_ended"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.found: list[TieFacts] = []
         self._roots: dict[int, tuple[weakref.ref[Module], list[tuple[str, ...]]]] = {}
         self._told: set[tuple[str, str, str]] = set()
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"forward_ended", "step_ended"})
 
     def forward_ended(
         self,

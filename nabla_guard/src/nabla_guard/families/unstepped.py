@@ -51,15 +51,12 @@ class IdleOptimizerWatch(Watch):
         stepped: whether any optimizer has made a step.
     """
 
+    patient = frozenset({"backward_ended", "step_started"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.idle: dict[int, IdleFacts] = {}
         self.stepped = False
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"backward_ended", "step_started"})
 
     def backward_ended(
         self, roots: Sequence[Tensor], written: Sequence[GradientRecord], call: Call

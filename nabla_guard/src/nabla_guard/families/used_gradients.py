@@ -45,15 +45,12 @@ class UsedFacts:
 class UsedGradientWatch(Watch):
     """Looks at the gradients of each optimizer before its first steps."""
 
+    patient = EVERY_EVENT
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self._known: dict[int, UsedFacts] = {}
         self._done: set[int] = set()
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return EVERY_EVENT
 
     def of(self, optimizer: OptimizerFacts) -> UsedFacts | None:
         """Return what is known of an optimizer while it is looked at."""

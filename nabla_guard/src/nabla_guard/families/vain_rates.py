@@ -47,15 +47,12 @@ class VainRateWatch(Watch):
         rates: what was seen, by optimizer and name.
     """
 
+    patient = frozenset({"step_started"})
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.rates: dict[tuple[int, str], VainRate] = {}
         self._moved: set[int] = set()
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return frozenset({"step_started"})
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""

@@ -190,7 +190,7 @@ class BarePasses:
         if not keeper.enabled or self._explained >= _MAX_FOUND:
             return None
         self._explained += 1
-        return execute_again(keeper.kept, weights, keeper.kept.since, derived=True)
+        return execute_again(keeper.kept, weights, keeper.kept.since, ends_in="derivatives")
 
 
 def _readable(values: object) -> list[Tensor]:

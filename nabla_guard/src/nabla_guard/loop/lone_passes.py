@@ -65,6 +65,8 @@ class LonePasses(Watch):
         followed: told of each pass that a step should follow, while somebody wants to know.
     """
 
+    patient = EVERY_EVENT  # a calm loop has an optimizer that steps
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.found: list[LonePass] = []
@@ -76,11 +78,6 @@ class LonePasses(Watch):
         self._skipped: LonePass | None = None
         self._in_a_row = 0
         self._bare = BarePasses(self._is_trained, self.guarded)
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """A calm loop has an optimizer that steps."""
-        return EVERY_EVENT
 
     @property
     def is_scaled(self) -> bool:

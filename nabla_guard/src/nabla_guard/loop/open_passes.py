@@ -1,9 +1,10 @@
 """Bad backward passes that no step of an optimizer followed, although there is an optimizer.
 
 A loop that is left between a backward pass and its step (by ``break``, an exception, or the end of
-the script) is judged when watching ends. A loop that makes an optimizer and never steps it is
-judged pass by pass: its weights are changed by hand, and what is bad first is lost by then. Once
-any optimizer has stepped, each step is judged where it is closed, and passes are let go by.
+the script) is judged when watching ends, and so is one that is left between a loss and its backward
+pass. A loop that makes an optimizer and never steps it is judged pass by pass: its weights are
+changed by hand, and what is bad first is lost by then. Once any optimizer has stepped, each step is
+judged where it is closed, and passes are let go by.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..facts import NumberFacts
+from ..origin.awaited import awaits, passes_over
+from ..origin.decide import blamed
 from ..taps.instrument import INSTRUMENT
 from ..taps.patching import Patches
-from .evidence import gather
+from .evidence import gather, parameters_left_behind
 from .lone_passes import LonePass, LonePasses
 from .reading import take
+from .signals import total_norm
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -82,7 +87,32 @@ class OpenPasses(Watch):
             found = self._judged(record, max(record.index + 1, self.loop.index))
             if found is not None:
                 return found
-        return None
+        return self._never_differentiated()
+
+    def _never_differentiated(self) -> LonePass | None:
+        """Judge the loss that the loop looked at before it was left, ahead of its backward pass."""
+        keeper, loop = INSTRUMENT.keeper, self.loop
+        if not keeper.enabled or self._lone.is_scaled or not keeper.kept.noted:
+            return None
+        records = [record for record in loop.book if record.judged and _is_alive(record)]
+        if not records or not awaits(keeper.kept.tape):
+            return None
+        record = min(records, key=lambda known: known.index)
+        traffic, reading = loop.pending.traffic, take(record, loop.pending.traffic)
+        if parameters_left_behind(record) is not None:
+            return None  # what the last step left in the weights is judged by itself
+        findings = loop.explainer.again(record, "loss")
+        usual = traffic.usual_inputs()
+        if findings is None or findings.loss is None or blamed(findings, usual) is None:
+            return None
+        numbers = NumberFacts(
+            optimizer=record.facts,
+            param_norm=total_norm(reading.parameters),
+            findings=findings,
+            usual=usual,
+        )
+        step, handled = max(record.index + 1, loop.index), passes_over(keeper.kept.tape)
+        return LonePass(step=step, numbers=numbers, recovered=handled)
 
     def _waits(self, record: OptimizerRecord) -> bool:
         """Whether gradients were written last, and neither a step nor a scaler dealt with them.
@@ -104,6 +134,10 @@ class OpenPasses(Watch):
         numbers = gather(record, reading, self.loop.pending.traffic, self.loop.explainer.again)
         self.loop.explainer.rest(record)  # a step that follows is explained by itself
         return None if numbers is None else LonePass(step=step, numbers=numbers)
+
+
+def _is_alive(record: OptimizerRecord) -> bool:
+    return any(found.ref() is not None for found in record.records)
 
 
 def _has_gradient(found: GradientRecord) -> bool:

@@ -7,7 +7,9 @@ then makes it, tells it what happens, and lets it replace attributes of torch wh
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from torch._C import _len_torch_dispatch_stack
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["EVERY_EVENT", "Watch", "WatchT", "Watches"]
 
 WatchT = TypeVar("WatchT", bound="Watch")
+_Listening = dict[str, "tuple[Watch, ...]"]
 
 _EVENTS = ("forward_ended", "backward_started", "backward_ended", "step_started", "step_ended")
 _NONE: frozenset[str] = frozenset()
+_patience_of = attrgetter("patient")
 _NO_NAMES: Mapping[str, object] = {}
 EVERY_EVENT = frozenset(_EVENTS)
 """What a watch that has nothing left to do is patient about."""
@@ -121,14 +125,15 @@ class Watches:
     def __init__(self, loop: LiveLoop) -> None:
         self._loop = loop
         self._families: dict[type[Watch], Watch] = {}
-        self.listening: dict[str, tuple[Watch, ...]] = dict.fromkeys(_EVENTS, ())
+        self.listening: _Listening = dict.fromkeys(_EVENTS, ())
         self._active: list[Watch] = []
         self._events: dict[int, tuple[str, ...]] = {}
         self._patches: dict[int, Patches] = {}
         self._started = False
         self._settling = False
         self._calm = False
-        self._everyone: dict[str, tuple[Watch, ...]] | None = None  # what all listen to
+        self._everyone: _Listening | None = None  # what all listen to
+        self._restless: tuple[list[frozenset[str]], _Listening] | None = None  # in a calm
         self.output: object = None
 
     def __contains__(self, watch: object) -> bool:
@@ -138,12 +143,7 @@ class Watches:
         """Deliver only to those that are not patient, or to all again."""
         self._calm = on
         INSTRUMENT.let_through(None)  # somebody may listen who did not
-        if on:
-            self.listening = self._listeners()
-            return
-        if self._everyone is None:
-            self._everyone = self._listeners()
-        self.listening = self._everyone
+        self.listening = self._listeners()
 
     def listens(self, *events: str) -> bool:
         """Whether any family wants one of these events now."""
@@ -288,13 +288,23 @@ class Watches:
         if self._settling:
             return
         INSTRUMENT.let_through(None)  # somebody may listen who did not
-        self._everyone = None
+        self._everyone = self._restless = None
         self.listening = self._listeners()
 
-    def _listeners(self) -> dict[str, tuple[Watch, ...]]:
+    def _listeners(self) -> _Listening:
+        if not self._calm:
+            if self._everyone is None:
+                self._everyone = self._without(repeat(_NONE))
+            return self._everyone
+        patience = [*map(_patience_of, self._active)]
+        if self._restless is None or self._restless[0] != patience:
+            self._restless = patience, self._without(patience)
+        return self._restless[1]
+
+    def _without(self, patience: Iterable[frozenset[str]]) -> _Listening:
+        """Return who is told about each event, without those who are patient about it."""
         found: dict[str, list[Watch]] = {event: [] for event in _EVENTS}
-        for watch in self._active:
-            patient = watch.patient if self._calm else _NONE
+        for watch, patient in zip(self._active, patience, strict=False):
             if patient is EVERY_EVENT:
                 continue
             for event in self._events[id(watch)]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .references import Made, Outside
+from .references import GradientOf, Made, Outside
 
 __all__ = ["eager", "thawed", "training"]
 
@@ -36,6 +36,10 @@ def thawed(
         return known[value.index]
     if isinstance(value, Outside):
         return outside(value)
+    if isinstance(value, GradientOf):
+        if value.leaf.grad is None:
+            raise missing("the loss uses a gradient that was computed before this step")
+        return value.leaf.grad
     kind = type(value)
     if isinstance(value, list) and kind is list:
         return [thawed(item, made, outside, missing) for item in value]

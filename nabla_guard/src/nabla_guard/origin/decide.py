@@ -34,11 +34,21 @@ def blamed(
         birth = _first(findings.of(findings.loss), usual, odd_inputs)
         return None if birth is None else _source_of(findings, birth)
     pool = findings.of(findings.gradients)
+    given = [birth for birth in pool if odd_inputs and _is_bad_data(birth, usual)]
+    if given:
+        return given[0]  # such as an infinity that a bounded activation made finite
     backward = [birth for birth in pool if birth.phase == "backward"]
     if backward and not findings.loss_seen:
         backward = [birth for birth in pool if not birth.selected_away][:1]
     birth = backward[0] if backward else _first(pool, usual, odd_inputs)
     return None if birth is None else _source_of(findings, birth)
+
+
+def _is_bad_data(birth: Birth, usual: frozenset[str]) -> bool:
+    """Whether it came with the data, unlike in steps before, and the program did not mask it."""
+    if birth.phase != "data" or birth.source == "constant" or birth.selected_away:
+        return False
+    return f"{birth.model} {birth.op}" not in usual
 
 
 def _source_of(findings: Findings, birth: Birth) -> Birth:

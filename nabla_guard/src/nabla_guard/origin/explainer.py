@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..loop.book import OptimizerRecord
     from ..loop.gradients import GradientTable
+    from .replay import Ending
 
 __all__ = ["Explainer"]
 
@@ -48,8 +49,12 @@ class Explainer:
         """A step was finite: the next bad one is worth an explanation again."""
         self._busy.discard(id(record))
 
-    def again(self, record: OptimizerRecord) -> Findings | None:
+    def again(self, record: OptimizerRecord, ends_in: Ending = "pass") -> Findings | None:
         """Execute the present step of an optimizer again.
+
+        Args:
+            record: the optimizer.
+            ends_in: what is to be judged; see :func:`.replay.execute_again`.
 
         Returns:
             ``None`` when a step before it was explained and nothing was finite since.
@@ -64,7 +69,7 @@ class Explainer:
         self._explained += 1
         optimizer = record.ref()
         since = 0 if optimizer is None else keeper.kept.marks.get(optimizer, 0)
-        return execute_again(keeper.kept, self._parameters(record), since)
+        return execute_again(keeper.kept, self._parameters(record), since, ends_in=ends_in)
 
     def _parameters(self, record: OptimizerRecord) -> list[tuple[str, Tensor]]:
         return [

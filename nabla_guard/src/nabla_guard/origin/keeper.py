@@ -279,7 +279,7 @@ class Keeper:
         tape = self.kept.tape
         last = max((e.number for e in tape.entries if isinstance(e, BackwardEntry)), default=0)
         if last:
-            living = tape.living()
+            tape.passed, living = last, tape.living()
             tape.keep_only(lambda entry: entry.number > last or entry.number in living)
 
     def step_ends(self, optimizer: Optimizer) -> None:

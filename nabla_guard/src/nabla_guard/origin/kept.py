@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -145,6 +146,10 @@ class Kept:
             return True
         entries = self._tape.entries
         return bool(entries) and any(isinstance(entry, BackwardEntry) for entry in entries)
+
+    def note_gradient(self, leaf: Tensor, grad: Tensor) -> None:
+        """The gradient of a leaf was read; what came before need not be written out for that."""
+        self._tape.note_gradient(leaf, grad)
 
     def forget_step(self) -> None:
         """The only optimizer has stepped: nothing that came before is needed any more."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .ambient import Ambient, Generators, ambient_now
-from .references import Made, Outside
+from .references import GradientOf, Made, Outside
 from .shorthand import Spot, as_generators, as_given, line_of, spot_above
 from .tape import OpEntry, Tape
 
@@ -151,7 +151,7 @@ def _are_plain(values: Iterable[object], tensors: list[Tensor], depth: int = 0) 
 
 def _as_then(frozen: object, versions: Iterator[int]) -> object:
     """Take references back to the versions of their tensors when these were given."""
-    if isinstance(frozen, (Made, Outside)):
+    if isinstance(frozen, (Made, Outside, GradientOf)):
         return as_given(frozen, next(versions))
     if type(frozen) is tuple:
         return tuple([_as_then(item, versions) for item in frozen])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import FunctionType
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.nn import Module
 from nabla_core.issue import Phase
 
 from ..taps.structure import modules_of, parameters_in
-from .naming import model_name
+from .naming import bare, model_name
 from .references import Outside, made_in, references_in
 from .sites import Site
 from .tape import BackwardEntry, CallEntry, Entry, OpEntry
@@ -23,14 +23,17 @@ __all__ = [
     "differentiates",
     "found_in",
     "hooks_in",
+    "is_model",
     "is_pass",
     "leaves_outside",
+    "left_out",
     "module_of",
     "outputs_of",
     "phases_of",
     "relevant",
     "shows_loss",
     "site_of",
+    "Uses",
     "updating",
     "uses_of",
 ]
@@ -74,17 +77,23 @@ def is_pass(entry: Entry) -> bool:
     return isinstance(entry, BackwardEntry) or differentiates(entry)
 
 
-def phases_of(entries: Sequence[Entry], uses: Uses) -> dict[int, Phase]:
+def phases_of(
+    entries: Sequence[Entry], uses: Uses, following: Phase = "backward"
+) -> dict[int, Phase]:
     """Return the phase of each entry that is no call of a model.
 
     What comes before the first call of a model is data, also where a step has several passes, and
     so is what goes into a later one without coming from one; what comes between a model and the
     backward pass is loss, or forward if it goes into another model; what comes after the last
     backward pass works on gradients. Without any model, all before it counts as forward.
+
+    Args:
+        entries: the step.
+        uses: see :func:`uses_of`.
+        following: phase of what comes after the last pass: ``"loss"`` where one was to follow.
     """
     first = next((entry.number for entry in entries if is_model(entry)), None)
     phases: dict[int, Phase] = {}
-    following: Phase = "backward"
     for entry in reversed(entries):
         if is_pass(entry):
             following = "loss"
@@ -179,7 +188,7 @@ def module_of(entry: Entry) -> Module | None:
     return entry.module if isinstance(entry, CallEntry) else None
 
 
-def is_model(entry: Entry) -> bool:
+def is_model(entry: Entry) -> TypeGuard[CallEntry]:
     """Whether an entry calls a module with parameters."""
     return isinstance(entry, CallEntry) and entry.has_parameters
 
@@ -226,3 +235,17 @@ def leaves_outside(
         found += [known.tensor for known in references_in(Outside, entry.args, entry.kwargs)]
     unique = {id(tensor): tensor for tensor in found if tensor.is_leaf and tensor.requires_grad}
     return list(unique.values())
+
+
+def left_out(entries: Iterable[Entry], has_late_hooks: bool) -> Iterator[str]:
+    """Say why gradients may have been bad although executing these again gave none that is.
+
+    Args:
+        entries: what was executed again.
+        has_late_hooks: hooks run after a gradient was accumulated.
+    """
+    if has_late_hooks:
+        yield "hooks on accumulated gradients are not executed again"
+    roots = [root for root in map(module_of, entries) if root is not None]
+    if any(root is not bare(root) for root in roots):
+        yield "only this process was executed again, and gradients are those of all"

@@ -113,9 +113,10 @@ class _Reach:
         """Remember what the attributes of a module hold, and the counters of its class."""
         self._add_class(type(module))
         attributes = vars(module)
-        for name, value in tuple(attributes.items()):
+        for name in sorted(attributes.keys() - _OF_EVERY_MODULE):
+            value = attributes[name]
             kind = type(value)
-            if kind in _VALUES or name in _OF_EVERY_MODULE:
+            if kind in _VALUES:
                 continue
             if _reads_once(kind):
                 self._undo.append(partial(attributes.__setitem__, name, value))

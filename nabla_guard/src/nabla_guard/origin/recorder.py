@@ -69,6 +69,7 @@ _DRAWS = frozenset(
     }
 )
 _ABLE: dict[str, bool] = {}  # whether a function of this name changes nothing but its result
+_GRADIENT = torch._C.TensorBase.__dict__["grad"]
 _MAX_NOTES = 64
 _FRESH = frozenset({"rand_like", "randn_like", "randint_like", "empty_like"})
 
@@ -130,6 +131,8 @@ class StepRecorder(TorchFunctionMode):
     ) -> object:
         if not self.on or torch.compiler.is_compiling() or in_transform():
             return func(*args, **(kwargs or {}))
+        if getattr(func, "__self__", None) is _GRADIENT and func.__name__ == "__get__":
+            return self._read_gradient(func, args)
         draws = getattr(func, "__name__", "") in _DRAWS
         before = draw_state() if draws else None
         self.handling += 1
@@ -145,6 +148,13 @@ class StepRecorder(TorchFunctionMode):
         if self.after is not None:
             self._do_after()
         return outcome
+
+    def _read_gradient(self, func: Callable[..., object], args: tuple[object, ...]) -> object:
+        """Read ``tensor.grad``, as many loops do for each parameter, with the least of notes."""
+        grad, leaf = func(*args), args[0]
+        if type(grad) is Tensor and isinstance(leaf, Tensor) and leaf.is_leaf:
+            self._kept.note_gradient(leaf, grad)
+        return grad
 
     def _do_after(self) -> None:
         """Do what had to wait for the note; torch still has this mode off its stack."""
@@ -247,6 +257,15 @@ class StepRecorder(TorchFunctionMode):
                 return True
         return False
 
+    def _pin_gradient(self, leaf: Tensor) -> None:
+        """A gradient was replaced: what was read of it before is noted as a call of its own."""
+        grad = self._kept.tape.take_gradient(leaf)
+        if grad is not None:
+            read = getattr(_GRADIENT, "__get__")  # noqa: B009 - what a read calls
+            args = self._kept.tape.freeze_all((leaf,))
+            entry = OpEntry(place=user_line(), ambient=ambient_now(), args=args, function=read)
+            self._kept.tape.append(entry, grad)
+
     def _writes(self, name: str, func: Callable[..., object], args: tuple[object, ...]) -> bool:
         """Whether a call without outcome changes a tensor in a way that must be done again."""
         if name == "__setitem__" or (name.startswith("_foreach") and name.endswith("_")):
@@ -257,6 +276,8 @@ class StepRecorder(TorchFunctionMode):
         first, made = args[0], self._is_made(args)
         if attribute == "data" and isinstance(first, Tensor) and not made:
             self._kept.tape.note_write(first, user_line())
+        if attribute == "grad" and isinstance(first, Tensor):
+            self._pin_gradient(first)
         return attribute == "grad" or (attribute == "requires_grad" and made)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Made", "Outside", "made_in", "references_in", "version_of"]
+__all__ = ["GradientOf", "Made", "Outside", "made_in", "references_in", "version_of"]
 
 ReferenceT = TypeVar("ReferenceT", "Made", "Outside")
 
@@ -33,6 +33,14 @@ class Outside:
     tensor: Tensor
     version: int
     cut: bool
+
+
+@dataclass(slots=True, eq=False)  # made for each gradient that is read in a step
+class GradientOf:
+    """What ``leaf.grad`` is at that time: reading it is no entry, as it computes nothing."""
+
+    entry: ClassVar[int] = 0
+    leaf: Tensor
 
 
 def made_in(*frozen: object) -> set[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
@@ -21,6 +22,7 @@ from ..taps.place import Line
 from .ambient import all_generators_kept
 from .arguments import name_rows
 from .as_it_ran import eager, thawed, training
+from .awaited import awaited
 from .batch import batch_of
 from .births import BirthMode
 from .declared import Declarations
@@ -35,6 +37,7 @@ from .parts import (
     hooks_in,
     is_pass,
     leaves_outside,
+    left_out,
     module_of,
     outputs_of,
     phases_of,
@@ -60,7 +63,9 @@ from .undo import (
     own_modes_off,
 )
 
-__all__ = ["execute_again"]
+__all__ = ["Ending", "execute_again"]
+
+Ending = Literal["pass", "derivatives", "loss"]
 
 
 class Missing(Exception):
@@ -72,7 +77,7 @@ def execute_again(
     parameters: Sequence[tuple[str, Tensor]],
     since: int = 0,
     *,
-    derived: bool = False,
+    ends_in: Ending = "pass",
 ) -> Findings:
     """Execute the kept step again and return what was born in it.
 
@@ -80,12 +85,13 @@ def execute_again(
         kept: the step, of the calling thread.
         parameters: those that the optimizer is about to change, with their names.
         since: number of the tape at which the optimizer last stepped.
-        derived: the last entry takes the derivatives that are bad; they went into no gradient.
+        ends_in: what is to be judged: gradients, the derivatives that the last entry takes and
+            which went into no gradient, or a loss before whose backward pass the loop was left.
 
     Returns:
         The findings; ``problems`` says what could not be done again, and is never raised.
     """
-    replay = _Replay(kept, parameters, since, derived=derived)
+    replay = _Replay(kept, parameters, since, ends_in)
     try:
         with replay.traceless():
             replay.run()
@@ -104,8 +110,7 @@ class _Replay:
         kept: Kept,
         parameters: Sequence[tuple[str, Tensor]],
         since: int,
-        *,
-        derived: bool,
+        ends_in: Ending,
     ) -> None:
         self._kept = kept
         tape = kept.tape
@@ -121,7 +126,7 @@ class _Replay:
         self._written: dict[int, Line] = {}
         self._parameters = list(parameters)
         self._again: Mapping[int, Tensor] = {}  # batches that were made again
-        self._derived = derived  # those of the last entry count, not what is in gradients
+        self._derived, self._is_open = ends_in == "derivatives", ends_in == "loss"
         self._has_late_hooks = False
         self._loss_births: frozenset[int] | None = None
         self._gradient_births: frozenset[int] | None = None
@@ -199,7 +204,7 @@ class _Replay:
     def run(self) -> None:
         """Execute all entries; a problem ends it."""
         last = self._last_pass()
-        phases = phases_of(self._entries, self._uses)
+        phases = phases_of(self._entries, self._uses, "loss" if self._is_open else "backward")
         if self._derived:
             phases |= dict.fromkeys(updating(self._entries, self._uses), "parameter")
         self._mode.batch = batch_of(self._entries)
@@ -207,10 +212,13 @@ class _Replay:
             for loaded in self._kept.loaded:
                 self._load(loaded)
             decided = self._execute(phases, last)
-        if not decided:
+        if self._is_open and not decided:
+            self._judge_roots(awaited(self._tape, self._uses, self._made))
+        elif not decided:
             self._judge_gradients()
             if self._gradient_births is None:
-                self._say_what_was_left_out()
+                for text in left_out(self._entries, self._has_late_hooks):
+                    self.problem(text)
 
     def _load(self, loaded: Loaded) -> None:
         """Make a bad batch again; where that fails, it is named and its maker is not."""
@@ -233,7 +241,8 @@ class _Replay:
             self._sites.enter(site_of(entry, phases[entry.number]), inner)
             if not last and differentiates(entry) and self._judge_roots(outputs_of(entry)):
                 return True
-            if isinstance(entry, BackwardEntry) and self._judge_roots(self._roots(entry)):
+            judged = entry if isinstance(entry, BackwardEntry) and not self._is_open else None
+            if judged is not None and self._judge_roots(self._roots(judged)):
                 return True  # no derivative of a bad loss decides anything
             try:
                 with entry.ambient.restored(), self._mode.awake():
@@ -242,7 +251,7 @@ class _Replay:
                 if isinstance(entry, BackwardEntry) or (self._derived and differentiates(entry)):
                     raise
                 continue  # it used something from before this step; only a loss needs all of it
-            if isinstance(entry, BackwardEntry) and entry.number != last:
+            if judged is not None and judged.number != last:
                 self._judge_gradients()
                 if self._gradient_births is not None:
                     return True
@@ -250,19 +259,13 @@ class _Replay:
 
     def _last_pass(self) -> int:
         """Return the number of the last pass that writes gradients; 0 where none counts."""
+        if self._is_open:
+            return 0
         if not any(map(is_pass, self._entries)):
             raise Missing("no backward pass was seen in this step")
         if self._derived:
             return 0
         return max((e.number for e in self._entries if isinstance(e, BackwardEntry)), default=0)
-
-    def _say_what_was_left_out(self) -> None:
-        """Say why gradients may have been bad although nothing bad was found."""
-        if self._has_late_hooks:
-            self.problem("hooks on accumulated gradients are not executed again")
-        roots = [root for root in map(module_of, self._entries) if root is not None]
-        if any(root is not bare(root) for root in roots):
-            self.problem("only this process was executed again, and gradients are those of all")
 
     def _do(self, entry: Entry) -> None:
         if isinstance(entry, CallEntry):

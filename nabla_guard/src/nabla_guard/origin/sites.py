@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -12,14 +11,11 @@ from typing import NamedTuple
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.nn import Module
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 
 from nabla_core.issue import Phase
 
 from ..taps.place import Line, user_line
+from .module_calls import module_calls
 from .naming import paths_of, plain_path
 
 __all__ = ["Site", "Sites", "Spot"]
@@ -90,7 +86,7 @@ class Sites:
     """
 
     def __init__(self, boundary: CodeType) -> None:
-        self._boundary = frozenset({boundary})
+        self._boundary = boundary
         self._base = Site("loss")
         self._paths: dict[int, tuple[str, str]] = {}
         self._stack: list[_Entered] = []
@@ -146,18 +142,9 @@ class Sites:
         line = user_line(self._boundary) or base.line
         return Site(base.phase, line, module, model, base.call, base.node, serial)
 
-    @contextmanager
-    def followed(self) -> Iterator[None]:
+    def followed(self) -> AbstractContextManager[None]:
         """Follow which module runs, its own hooks included, during the block."""
-        handles = (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
-        )
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return module_calls(self._enter_module, self._leave_module)
 
     def _in_backward(self, node: torch.autograd.graph.Node) -> Site:
         serial = node._sequence_nr()
@@ -178,7 +165,7 @@ class Sites:
             above = self._stack[-1].place
         self._stack.append(_Entered(self._paths.get(id(module), above), id(module)))
 
-    def _leave_module(self, module: Module, args: object, *rest: object) -> None:
+    def _leave_module(self, module: Module, args: object, output: object) -> None:
         self._settle()
         if not self._stack:
             return
@@ -224,13 +211,11 @@ def _is_users(node: torch.autograd.graph.Node) -> bool:
 def _line_in_node() -> Line | None:
     """The user's line inside a custom ``backward``, when one is running."""
     frame: FrameType | None = sys._getframe(2)
-    codes = set()
     while frame is not None:
         if frame.f_code.co_name == _ENGINE:
-            codes.add(frame.f_code)
-            break
+            return user_line(frame.f_code)
         frame = frame.f_back
-    return user_line(frozenset(codes)) if codes else None
+    return None
 
 
 def _recomputing() -> bool:

@@ -18,7 +18,7 @@ from torch.nn import Module
 from ..taps.place import Line
 from .ambient import Ambient, Generators
 from .nested import leaves
-from .references import Made, Outside, made_in, version_of
+from .references import GradientOf, Made, Outside, made_in, version_of
 
 __all__ = [
     "BackwardEntry",
@@ -119,15 +119,17 @@ class Tape:
         entries: what was done.
         problems: why the step cannot be executed again in full.
         last: number of the last entry.
+        passed: number of the last backward pass that was forgotten.
     """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.problems: list[str] = []
-        self._made: dict[int, tuple[weakref.ref[Tensor], Made]] = {}
+        self._made: dict[int, tuple[weakref.ref[Tensor], Made | GradientOf]] = {}
+        self._read: dict[int, weakref.ref[Tensor]] = {}  # the gradient that was read of a leaf
         self._borrowed: dict[int, weakref.ref[Tensor]] = {}
         self._writes: dict[int, Write] = {}
-        self.last = 0
+        self.last = self.passed = 0
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -144,6 +146,21 @@ class Tape:
             return
         for index, tensor in enumerate(leaves(outcome)):
             made[id(tensor)] = (weakref.ref(tensor), Made(entry.number, index))
+
+    def note_gradient(self, leaf: Tensor, grad: Tensor) -> None:
+        """Note that the gradient of a leaf was read."""
+        if not self.knows(grad):
+            reference = self._read[id(leaf)] = weakref.ref(grad)
+            self._made[id(grad)] = reference, GradientOf(leaf)
+
+    def take_gradient(self, leaf: Tensor) -> Tensor | None:
+        """Return the gradient that was read of a leaf, if it was, and forget that."""
+        reference = self._read.pop(id(leaf), None)
+        grad = None if reference is None else reference()
+        known = None if grad is None else self._made.get(id(grad))
+        if known is None or not isinstance(known[1], GradientOf) or known[1].leaf is not leaf:
+            return None
+        return grad
 
     def borrow(self, source: object, view: object) -> None:
         """Note that a tensor made by an entry shares the memory of one that was there before."""
@@ -285,6 +302,7 @@ class Tape:
         if self.entries or self.problems or self._made or self._borrowed or self._writes:
             for held in (self.entries, self.problems, self._made, self._borrowed, self._writes):
                 held.clear()
+            self._read.clear()
 
     def living(self) -> set[int]:
         """Return the entries on which a living tensor of an autograd graph depends."""

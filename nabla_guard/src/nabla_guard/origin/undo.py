@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import sys
 import threading
 import weakref
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 _OURS = __name__.partition(".")[0] + "."
+
+_CONTAINERS = frozenset({dict, list, set})
 
 
 class UndoLog:
@@ -102,37 +105,51 @@ def buffers_swapped(kept: Iterable[tuple[Module, str, Tensor]]) -> Iterator[None
 def attributes_kept(roots: Iterable[Module]) -> Iterator[None]:
     """Undo what a forward pass assigns: plain attributes, buffers and parameters of modules."""
     modules = [module for root in roots for module in modules_of(root)]
-    kept = [(module, _shallow(vars(module))) for module in modules]
+    kept = [(held := vars(module), held.copy(), _plain_containers(held)) for module in modules]
     parameters = [(parameter, parameter.data) for parameter in parameters_in(modules)]
     try:
         yield
     finally:
-        for module, attributes in kept:
-            _put_back(vars(module), attributes)
-        for parameter, values in parameters:
-            if parameter.data_ptr() != values.data_ptr():
-                parameter.data = values
+        for attributes, values, containers in kept:
+            _put_back(attributes, values, containers)
+        for parameter, data in parameters:
+            if parameter.data_ptr() != data.data_ptr():
+                parameter.data = data
 
 
-def _shallow(attributes: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Return each attribute with a copy of its contents where it is a plain container."""
-    return {
-        name: (value, value.copy() if type(value) in (dict, list, set) else None)  # type: ignore[attr-defined]
-        for name, value in attributes.items()
-    }
+def _plain_containers(attributes: dict[str, object]) -> list[tuple[object, object]]:
+    """Return each plain container among attributes with a copy of it."""
+    held = [value for value in attributes.values() if type(value) in _CONTAINERS]
+    return [(value, value.copy()) for value in held]  # type: ignore[attr-defined]
 
 
-def _put_back(attributes: dict[str, object], kept: dict[str, tuple[object, object]]) -> None:
-    for name in [name for name in attributes if name not in kept]:
+def _put_back(
+    attributes: dict[str, object], kept: dict[str, object], held: list[tuple[object, object]]
+) -> None:
+    for name in attributes.keys() - kept.keys():
         del attributes[name]
-    for name, (value, contents) in kept.items():
-        attributes[name] = value
-        if isinstance(contents, list):
-            cast("list[object]", value)[:] = contents
-        elif isinstance(contents, (dict, set)) and value != contents:
-            held = cast("dict[object, object]", value)
-            held.clear()
-            held.update(contents)
+    attributes.update(kept)
+    for value, contents in held:
+        if (value or contents) and not _is_the_same(value, contents):
+            _fill(value, contents)
+
+
+def _is_the_same(value: object, contents: object) -> bool:
+    """Whether a container holds the very objects that it held: tensors cannot be compared."""
+    if isinstance(value, list) and isinstance(contents, list):
+        return len(value) == len(contents) and all(map(operator.is_, value, contents))
+    if isinstance(value, dict) and isinstance(contents, dict):
+        return [*value] == [*contents] and all(map(operator.is_, value.values(), contents.values()))
+    return value == contents
+
+
+def _fill(value: object, contents: object) -> None:
+    if isinstance(value, list):
+        value[:] = cast("list[object]", contents)
+    else:
+        held = cast("dict[object, object]", value)
+        held.clear()
+        held.update(cast("dict[object, object]", contents))
 
 
 @contextmanager

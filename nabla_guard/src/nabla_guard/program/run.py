@@ -143,14 +143,14 @@ def close_report(session: Session, outcome: Outcome) -> Report:
     The program's own non-zero status wins; 4 says that there was nothing to check.
     """
     report = session.finish()
+    unseen = session.last_step < 0 and not report.issues
+    if unseen:
+        sections = (*report.sections, _nothing_checked())
+        report = dataclasses.replace(report, sections=sections)
     if outcome.failed:
         return dataclasses.replace(report, exit_code=outcome.status & 0xFF)
-    if report.exit_code == 0 and session.last_step < 0 and not report.issues:
-        return dataclasses.replace(
-            report,
-            exit_code=NOTHING_CHECKED_STATUS,
-            sections=(*report.sections, _nothing_checked()),
-        )
+    if unseen and report.exit_code == 0:
+        return dataclasses.replace(report, exit_code=NOTHING_CHECKED_STATUS)
     return report
 
 

@@ -60,6 +60,11 @@ def find_script(path: str) -> Program:
     Raises:
         InputError: there is no such file, or it cannot be read.
     """
+    if path.endswith(".ipynb"):
+        raise InputError(
+            f"{path} is a notebook: write it as a script first (jupyter nbconvert --to script), "
+            "or use nabla.guard in it"
+        )
     if os.path.isdir(path):
         raise InputError(
             f"{path} is a folder: give the script in it, or use -m for a module or package"

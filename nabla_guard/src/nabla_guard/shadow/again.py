@@ -111,9 +111,9 @@ class Step:
         return nullcontext() if self.records_graph else torch.no_grad()
 
     @staticmethod
-    def boundary() -> frozenset[CodeType]:
+    def boundary() -> CodeType:
         """Return the code outside of which no line of the program lies."""
-        return frozenset({Step._do.__code__})
+        return Step._do.__code__
 
     def _do(self, entry: Entry) -> None:
         args = [self._thaw(value) for value in entry.args]

@@ -57,7 +57,7 @@ class CloseUp:
         number: int,
         dtype: torch.dtype,
         limits: ShadowLimits,
-        until: frozenset[CodeType],
+        until: CodeType,
         batch: Batch | None = None,
     ) -> None:
         self.verdict: RegionError | None = None

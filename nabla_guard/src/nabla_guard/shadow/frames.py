@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 
+from ..origin.module_calls import module_calls
 from ..origin.naming import model_name, plain_path
 from ..origin.nested import leaves
 from ..taps.place import Line
@@ -122,18 +119,9 @@ class Frames:
             frame.checked.add(key)
             self._leaving(frame, tensor, mirror)
 
-    @contextmanager
-    def followed(self) -> Iterator[None]:
+    def followed(self) -> AbstractContextManager[None]:
         """Follow which module runs, during the block."""
-        handles = (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
-        )
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return module_calls(self._enter_module, self._leave_module)
 
     def _enter_module(self, module: Module, args: object) -> None:
         path = self._paths.get(id(module))

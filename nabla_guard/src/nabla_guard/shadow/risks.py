@@ -26,7 +26,7 @@ class RiskObserver:
         until: code outside of which no line of the program lies.
     """
 
-    def __init__(self, limits: ShadowLimits, until: frozenset[CodeType]) -> None:
+    def __init__(self, limits: ShadowLimits, until: CodeType) -> None:
         self.risks: list[RangeRisk] = []
         self._limits = limits
         self._until = until

@@ -49,16 +49,13 @@ class SmallGradientWatch(Watch):
         latest: counts of the step that is being closed.
     """
 
+    patient = EVERY_EVENT
+
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.latest: GradientCounts | None = None
         self._due: dict[int, int] = {}
         self._left: dict[int, int] = {}
-
-    @property
-    def patient(self) -> frozenset[str]:
-        """See :class:`.watch.Watch`."""
-        return EVERY_EVENT
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""

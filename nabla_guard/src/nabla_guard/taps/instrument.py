@@ -25,6 +25,7 @@ from .loading import LoadingTap
 from .optimizers import OptimizerTap
 from .patching import Patches
 from .scaler import ScalerTap
+from .warned import WarningTap
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Instrument:
         self._lay_wire()
         wire = self._wire
         kinds = (BackwardTap, ScalerTap, FunctionTap, ClippingTap, LoadingTap)
-        taps = (self._forward, self._optimizers, *(kind(wire) for kind in kinds))
+        taps = (self._forward, self._optimizers, WarningTap(), *(kind(wire) for kind in kinds))
         self.missing = tuple(name for tap in taps for name in tap.install(self._patches))
 
     def _remove(self) -> None:

@@ -14,7 +14,7 @@ from nabla_core.discovery import FIRST_PARTY
 
 from ..facts import Place
 
-__all__ = ["Line", "count_on_stack", "is_of_user", "user_line", "user_place"]
+__all__ = ["Line", "count_on_stack", "is_of_user", "is_ours", "user_line", "user_place"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = ("nabla_core", *(f"nabla_{name}" for name in FIRST_PARTY))
@@ -38,24 +38,24 @@ class Line(NamedTuple):
         return Place(shown, self.number, self.function)
 
 
-def user_line(until: frozenset[CodeType] = frozenset()) -> Line | None:
+def user_line(until: CodeType | None = None) -> Line | None:
     """Return the innermost line of the user's own code, else of a library; never torch's.
 
     Args:
-        until: look only at what was called from functions with these code objects, if any runs.
+        until: look only at what was called from the function with this code object, if it runs.
     """
     frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
-    ends = {*map(id, until)}  # to hash the code itself means to read all of its constants
     while frame is not None:
         code = frame.f_code
-        if ends and id(code) in ends:
+        if code is until:
             break
         rank = _RANKS.get(code.co_filename)
-        if rank is None:
-            rank = _rank(code.co_filename)
-        if rank == 0:
-            return Line(code.co_filename, frame.f_lineno, code.co_name)
+        if not rank:
+            if rank is None:
+                rank = _rank(code.co_filename)
+            if not rank:
+                return Line(code.co_filename, frame.f_lineno, code.co_name)
         if rank == 1 and library is None:
             library = frame
         frame = frame.f_back
@@ -93,14 +93,14 @@ def _rank(filename: str) -> int:
 
 def _classify(filename: str) -> int:
     """0 for the user's code, 1 for a library, 2 for what is never named."""
-    if filename.startswith((_TORCH, "<frozen", "<string")) or _is_ours(filename):
+    if filename.startswith((_TORCH, "<frozen", "<string")) or is_ours(filename):
         return 2
     if _LIBRARIES in filename or filename.startswith(_STANDARD):
         return 1
     return 0
 
 
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
     """Whether a file belongs to a package of the project; one that runs has been imported."""
     packages = (sys.modules.get(name) for name in _OURS)
     files = (getattr(package, "__file__", None) for package in packages)
