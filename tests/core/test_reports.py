@@ -133,7 +133,7 @@ def test_the_console_shows_the_worst_first_with_its_numbers(report):
 
 def test_a_report_without_rules_does_not_look_clean():
     assert "nothing was checked" in console.render(Report(), Style())
-    assert "no issues; 1 rules evaluated" in console.render(Report(rules_used=("X",)), Style())
+    assert "no issues; 1 rule evaluated" in console.render(Report(rules_used=("X",)), Style())
 
 
 def test_names_cannot_steer_a_terminal(make_rule):

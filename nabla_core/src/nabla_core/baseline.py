@@ -54,8 +54,10 @@ class Baseline:
         """
         try:
             tables = tomllib.loads(read_text(path)).get("issue", [])
-        except (InputError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"baseline {path}: {error}") from error
+        except InputError as error:
+            raise ConfigError(f"baseline {error}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"baseline {path}: is not valid TOML: {error}") from error
         entries = {}
         for number, table in enumerate(tables, start=1):
             if not isinstance(table, dict) or not all(

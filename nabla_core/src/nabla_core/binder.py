@@ -12,7 +12,15 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from .nearest import nearest
 from .options import option_info
 
-__all__ = ["Mistakes", "bind_field", "closest", "field_of", "key_of", "option_fields"]
+__all__ = [
+    "Mistakes",
+    "bind_field",
+    "closest",
+    "closest_key",
+    "field_of",
+    "key_of",
+    "option_fields",
+]
 
 T = TypeVar("T")
 Mistakes = list[str]
@@ -40,6 +48,12 @@ def closest(word: str, known: Sequence[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the nearest known word, or nothing."""
     close = nearest(word, known)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def closest_key(cls: type, word: str) -> str:
+    """Return what to write instead of a key that ``cls`` does not have."""
+    known = list(option_fields(cls))
+    return closest(word, known) or f"; known are {', '.join(known)}"
 
 
 def bind_field(

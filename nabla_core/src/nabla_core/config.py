@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .baseline import Baseline
-from .binder import bind_field, closest, field_of, key_of, option_fields
+from .binder import bind_field, closest, closest_key, field_of, key_of, option_fields
 from .discovery import FIRST_PARTY
 from .errors import ConfigError
 from .layers import Layer, environment_layer, file_layer, find_file
@@ -188,7 +188,7 @@ class Config:
             elif isinstance(value, Mapping):
                 self._apply_table(layer, key, value, mistakes)
             else:
-                hint = closest(key, list(option_fields(CoreOptions)))
+                hint = closest_key(CoreOptions, key)
                 mistakes.append(f"{layer.place('', key)}: unknown key{hint}")
 
     def _apply_table(
@@ -213,7 +213,7 @@ class Config:
         cls = self._classes[table]
         found = field_of(cls, key)
         if found is None:
-            hint = closest(key, list(option_fields(cls)))
+            hint = closest_key(cls, key)
             mistakes.append(f"{layer.place(table, key)}: unknown key{hint}")
             return
         converted, mistake = bind_field(cls, found, value, layer.place(table, key))

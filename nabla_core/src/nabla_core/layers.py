@@ -26,11 +26,13 @@ class Layer:
         source: how messages call it: a file name, ``"environment"`` or ``"command line"``.
         style: ``"file"``, ``"env"`` or ``"cli"``; decides how a setting is spelled in messages.
         values: keys of the core and tables of plugins.
+        named: keys that came from an option of their own, as ``--select``.
     """
 
     source: str
     style: str
     values: Mapping[str, object]
+    named: frozenset[str] = frozenset()
 
     def place(self, table: str, key: str = "") -> str:
         """Spell a setting the way the person wrote it."""
@@ -39,7 +41,8 @@ class Layer:
                 "_".join(part for part in ("NABLA", table, key) if part).upper().replace("-", "_")
             )
         if self.style == "cli":
-            return f"-o {table}.{key}" if table else f"--{key}"
+            own = not table and key in self.named
+            return f"--{key}" if own else f"-o {'.'.join(part for part in (table, key) if part)}"
         inner = ".".join(part for part in ("tool", "nabla", table) if part)
         if self.source.endswith("nabla.toml"):
             inner = table
@@ -115,7 +118,7 @@ def option_layer(options: Iterable[str], values: Mapping[str, object]) -> Layer:
         inner = merged.setdefault(table, {})
         if isinstance(inner, dict):
             inner[key] = value.strip()
-    return Layer(source="command line", style="cli", values=merged)
+    return Layer(source="command line", style="cli", values=merged, named=frozenset(values))
 
 
 def _table(path: Path) -> Mapping[str, object]:

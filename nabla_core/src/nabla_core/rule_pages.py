@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from .errors import InputError
 from .files import write_text
 from .registry import Registry
 from .rule import Rule
@@ -18,9 +19,14 @@ def write_pages(rules: Iterable[Rule], registry: Registry, folder: Path) -> int:
     """Write ``<ID>.md`` for every rule and ``README.md`` into ``folder``; return how many rules.
 
     Raises:
-        InputError: a file cannot be written.
+        InputError: the folder cannot be made, or a file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError(f"{folder}: is a file; give the name of a folder") from error
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror or error}") from error
     rules = list(rules)
     for rule in rules:
         write_text(folder / f"{rule.id}.md", page(rule, registry.owner_of(rule.id)))

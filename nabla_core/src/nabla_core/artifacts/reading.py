@@ -66,6 +66,8 @@ def read_artifact(path: str | Path) -> Artifact:
     """
     folder = open_folder(path)
     try:
+        if MANIFEST_NAME not in os.listdir(folder):
+            raise InputError(f"{path}: holds no {MANIFEST_NAME}, so it is no failure artifact")
         text = read_regular(MANIFEST_NAME, inside=folder, max_bytes=_MAX_MANIFEST_BYTES)
         manifest = manifest_from_json(text, f"{path}/{MANIFEST_NAME}")
         faults = [*_listed_faults(folder, manifest), *_other_faults(folder, manifest)]

@@ -38,7 +38,7 @@ def config_command(state: ShellState, form: str, settings: tuple[str, ...]) -> i
 
 
 def _line(row: Setting) -> str:
-    return f"{row.key} = {json.dumps(_plain(row.value)):<24} # {row.source}"
+    return f"{f'{row.key} = {json.dumps(_plain(row.value))}':<40} # {row.source}"
 
 
 def _plain(value: object) -> object:

@@ -19,8 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     if sys.stdout is None or sys.stderr is None:  # closed by who started it
         _open_nothing()
-    from .shell import run_shell
-
+    try:
+        from .shell import run_shell
+    except KeyboardInterrupt:  # before there is anybody else to say so
+        print("nabla: interrupted", file=sys.stderr)
+        sys.exit(130)
     sys.exit(run_shell(words))
 
 

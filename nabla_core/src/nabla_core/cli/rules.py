@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import SelectorError
+from ..binder import closest
+from ..errors import SelectorError, UsageError
 from ..rule import Rule
 from .state import ShellState
+
+if TYPE_CHECKING:
+    from ..host import PluginHost
 
 __all__ = ["rule_command", "rules_command"]
 
@@ -30,6 +35,7 @@ def rules_command(
 ) -> int:
     """List all rules of the installed plugins."""
     registry = state.host.registry
+    _check_filters(state.host, prefix, tag, plugin)
     found = [
         rule
         for rule in registry
@@ -50,6 +56,21 @@ def rules_command(
     for rule in found:
         click.echo(f"{rule.id}  {rule.severity.label:<8}  {rule.name:<32} {rule.summary}")
     return state.plugin_exit_code(0)
+
+
+def _check_filters(host: PluginHost, prefix: str, tag: str | None, plugin: str | None) -> None:
+    """Refuse a word that filters everything out: an empty list would look like an answer."""
+    rules = list(host.registry)
+    prefixes = sorted({rule.id[:length] for rule in rules for length in range(1, len(rule.id) + 1)})
+    for option, word, known in (
+        ("prefix", prefix.upper() or None, prefixes),
+        ("tag", tag, sorted({tag for rule in rules for tag in rule.tags})),
+        ("plugin", plugin, sorted(loaded.found.name for loaded in host.plugins)),
+    ):
+        if word is not None and word not in known:
+            short = [one for one in known if option != "prefix" or len(one) == 3]
+            hint = closest(word, known) or f"; choose from {', '.join(short)}"
+            raise UsageError(f"--{option} {word}: no rule has it{hint}")
 
 
 @click.command("rule")

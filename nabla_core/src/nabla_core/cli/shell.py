@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ class LazyGroup(click.Group):
             raise PluginError(
                 "NAB002", f"{found.target} is no click command", "report this to its authors"
             )
+        if not _runs_a_program(command):
+            _write_whatever_is_said()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,6 +91,17 @@ class LazyGroup(click.Group):
 def shell(**flags: object) -> None:
     """Find out why a PyTorch program is wrong, with numbers that can be replayed."""
     del flags  # read by LazyGroup.invoke, before the command is looked up
+
+
+def _runs_a_program(command: click.Command) -> bool:
+    """Whether words are handed on to a program, whose standard output is its own affair."""
+    return any(parameter.type is click.UNPROCESSED for parameter in command.params)
+
+
+def _write_whatever_is_said() -> None:
+    """Let a standard output that cannot hold a character (``LC_ALL=C``) spell it instead."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run_shell(words: Sequence[str]) -> int:

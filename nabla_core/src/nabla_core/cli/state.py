@@ -24,6 +24,8 @@ __all__ = ["ShellState"]
 
 ColorChoice = Literal["auto", "always", "never"]
 
+_MOST_COLUMNS, _LEAST_COLUMNS = 100, 40
+
 
 @dataclass(kw_only=True)
 class ShellState:
@@ -109,7 +111,10 @@ class ShellState:
         """Return the look of text written to ``stream`` (default: stdout)."""
         from ..reporters.style import Style
 
-        return Style(color=self.use_color(stream or sys.stdout), verbose=max(self.verbose, 0))
+        stream = stream or sys.stdout
+        return Style(
+            color=self.use_color(stream), verbose=max(self.verbose, 0), width=_columns(stream)
+        )
 
     def use_color(self, stream: TextIO) -> bool:
         """Whether ``stream`` gets colours: ``--color``, NO_COLOR, FORCE_COLOR, a terminal."""
@@ -124,3 +129,12 @@ class ShellState:
         from ..rules import RULES
 
         return next((f" {rule.name}" for rule in RULES if rule.id == rule_id), "")
+
+
+def _columns(stream: TextIO) -> int:
+    """Return how wide text may be: a narrow terminal would break its lines within words."""
+    if stream.closed or not stream.isatty():
+        return _MOST_COLUMNS
+    from shutil import get_terminal_size  # only a terminal pays for it
+
+    return min(_MOST_COLUMNS, max(_LEAST_COLUMNS, get_terminal_size((_MOST_COLUMNS, 24)).columns))

@@ -9,7 +9,7 @@ from ..issue import Issue, Quantity
 from ..report import Report
 from ..result import ResultMixin
 from ..severity import Severity
-from .style import Style, printable, without_commands
+from .style import Style, counted, printable, without_commands
 
 __all__ = ["issue_lines", "one_line", "render", "render_result"]
 
@@ -111,7 +111,7 @@ def _headline(report: Report, style: Style) -> str:
     version = printable(run.versions.get("nabla-core", ""))
     parts = [f"nabla {version}".strip(), printable(run.command)]
     if run.steps:
-        parts.append(f"{run.steps} optimizer steps")
+        parts.append(counted(run.steps, "optimizer step"))
     if run.duration_s:
         parts.append(f"{run.duration_s:.1f} s")
     return style.paint(" · ".join(part for part in parts if part), "bold")
@@ -144,17 +144,17 @@ def _undecided(report: Report, style: Style) -> Iterable[str]:
         lines += _wrap("", printable(f"not evaluated: {', '.join(rules)} – {reason}"), style)
     hidden = sum(len(rules) for rules in list(by_reason.values())[shown:])
     if hidden:
-        lines.append(f"not evaluated: {hidden} more rules (nabla -v … names them)")
+        lines.append(f"not evaluated: {counted(hidden, 'more rule')} (nabla -v … names them)")
     return [*(style.paint(line.strip(), "dim") for line in lines), ""]
 
 
 def _summary(report: Report, style: Style) -> str:
     found = ", ".join(f"{number} {label}" for label, number in report.counts.items())
-    rules = f"{len(report.rules_used)} rules evaluated"
+    rules = f"{counted(len(report.rules_used), 'rule')} evaluated"
     if not report.rules_used:
         return style.paint("nothing was checked", "medium")
     if not found:
         return style.paint(f"no issues; {rules}", "good")
     total = len(report.issues)
-    text = f"{total} issue{'' if total == 1 else 's'} ({found}); {rules}"
+    text = f"{counted(total, 'issue')} ({found}); {rules}"
     return text if report.passed else style.paint(text, "high")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..severity import Severity
 
-__all__ = ["Style", "printable", "without_commands"]
+__all__ = ["Style", "counted", "printable", "without_commands"]
 
 # besides control characters: marks that reorder text, line ends of their own, and halves of a
 # surrogate pair, which no stream can encode
@@ -49,6 +49,11 @@ class Style:
     def severity(self, severity: Severity) -> str:
         """Return the severity's name, padded and coloured."""
         return self.paint(f"{severity.name:<8}", severity.label)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return ``"1 rule"`` or ``"2 rules"``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -14,6 +14,9 @@ from nabla_core.cli.state import ShellState
 from nabla_core.errors import UsageError
 
 from .overhead import BUDGET_S
+
+if TYPE_CHECKING:
+    from .overhead import OverheadOptions
 
 __all__ = ["bench"]
 
@@ -116,11 +119,8 @@ def overhead(
 
     targets = _targets(formats)
     options = OverheadOptions(workloads=workload, modes=mode, **size)
-    if state.verbose >= 0:
-        most = f"at most {options.rounds} rounds or about {options.budget_s:g} s"
-        click.echo(f"nabla: measuring {most}", err=True)
     with _Line() as line:
-        tell = line.round_of(options.rounds) if state.verbose >= 0 else None
+        tell = line.round_of(options) if state.verbose >= 0 else None
         result = run_overhead(options, progress=tell)
     _deliver(targets, result.to_dict(), lambda: overhead_text(result, state.style()))
     return state.plugin_exit_code(result.exit_code)
@@ -164,11 +164,14 @@ class _Line:
         if self._is_shown:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
-    def round_of(self, rounds: int) -> Callable[[int, str, str], None]:
+    def round_of(self, options: OverheadOptions) -> Callable[[int, str, str], None]:
         """Return what tells of a long measurement: without a terminal one line for each round."""
 
         def tell(number: int, workload: str, mode: str) -> None:
-            place = f"overhead {workload}, round {number} of {rounds}"
+            place = f"overhead {workload}, round {number} of {options.rounds}"
+            if not self._told and not sys.stderr.closed:  # names and device have been checked
+                most = f"at most {options.rounds} rounds or about {options.budget_s:g} s"
+                click.echo(f"nabla: measuring {most}", err=True)
             self(f"{place}: {mode}")
             if not self._is_shown and place != self._told and not sys.stderr.closed:
                 click.echo(f"nabla: {place}", err=True)
