@@ -74,6 +74,7 @@ def test_a_link_to_a_hidden_issue_shows_it(opened, report):
 
     page.locator("#causes .chain a").first.click()
 
+    page.locator(".issue:visible").wait_for(timeout=15_000)  # the page hears of it a little later
     assert page.locator(".issue:visible").count() == 1
 
 

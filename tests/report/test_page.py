@@ -13,8 +13,11 @@ import nabla_report
 from nabla_core.cli.shell import run_shell
 from nabla_core.errors import UsageError
 from nabla_core.issue import Location
-from nabla_core.report import Cause, Report, RunInfo
+from nabla_core.plots import HeatMap
+from nabla_core.report import Cause, Report, RunInfo, Section
 from nabla_core.reporters.style import Style
+from nabla_core.result import ResultMixin
+from nabla_core.severity import Severity
 from nabla_report.library import plotting_library
 from nabla_report.page.document import MOST_BYTES, render
 from nabla_report.page.document import page as page_of
@@ -229,6 +232,29 @@ def test_a_time_is_told_in_words(report):
     run = replace(report.run, started_utc="2026-11-30T19:46:05+00:00")
 
     assert "2026-11-30 19:46:05 UTC" in page_of(replace(report, run=run), None)
+
+
+class Traced(ResultMixin):
+    """A result that knows what a report shows of it."""
+
+    fail_on = Severity.HIGH
+    rules_used = ("ACM101", "ACM102")
+
+    def __init__(self, *issues):
+        self.issues = issues
+
+    def sections(self):
+        grid = HeatMap(title="Grid", rows=("a",), columns=("b",), values=((-1.0,),))
+        return (Section(title="Losses", plots=(grid,)),)
+
+
+def test_a_result_with_sections_is_shown_with_its_verdict(make_rule):
+    assert "No issues; 2 rules evaluated" in nabla.report.html(Traced())
+
+    text = nabla.report.html(Traced(make_rule().issue("Both oppose each other.")))
+
+    assert "1 issue: 1 high; 2 rules evaluated" in text
+    assert ">Losses</h2>" in text and ">Grid</h3>" in text
 
 
 @pytest.mark.parametrize("wrong", [None, 3, [], object()])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from nabla_core.issue import Issue
 from nabla_core.report import Cause, Report
-from nabla_core.reporters.style import Style, without_commands
+from nabla_core.reporters.style import Style, counted, without_commands
 
 from .redacting import redacted
 from .text import evidence_rows, inline, place, steps, verdict, worst_first
@@ -29,7 +29,8 @@ def render(report: Report, style: Style) -> str:
     issues = worst_first(shown)
     lines = [f"## nabla: {plain(verdict(shown))}", ""]
     if shown.run.command:
-        lines += [f"{code(shown.run.command)} · {shown.run.steps} optimizer steps", ""]
+        steps_seen = f" · {counted(shown.run.steps, 'optimizer step')}" if shown.run.steps else ""
+        lines += [code(shown.run.command) + steps_seen, ""]
     lines += _causes(shown.causes, issues)
     if issues:
         lines += [row("severity", "rule", "where", "message"), row(*["---"] * 4)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from nabla_core.issue import Evidence, Issue, Quantity
 from nabla_core.report import Report
-from nabla_core.reporters.style import printable
+from nabla_core.reporters.style import counted, printable
 
 __all__ = ["evidence_rows", "inline", "place", "steps", "value_text", "verdict", "worst_first"]
 
@@ -56,12 +56,10 @@ def worst_first(report: Report) -> list[Issue]:
 
 def verdict(report: Report) -> str:
     """Return the verdict in one line."""
-    count = len(report.rules_used)
-    rules = f"{count} rule{'' if count == 1 else 's'} evaluated"
+    rules = f"{counted(len(report.rules_used), 'rule')} evaluated"
     if not report.rules_used and not report.issues:
         return "Nothing was checked"
     if not report.issues:
         return f"No issues; {rules}"
     found = ", ".join(f"{number} {label}" for label, number in report.counts.items())
-    total = len(report.issues)
-    return f"{total} issue{'' if total == 1 else 's'}: {found}; {rules}"
+    return f"{counted(len(report.issues), 'issue')}: {found}; {rules}"

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from nabla_core.errors import UsageError
 from nabla_core.files import write_text
 from nabla_core.host import default_host
-from nabla_core.report import Report
+from nabla_core.issue import Issue
+from nabla_core.report import Report, Section
 from nabla_core.report_reader import read_report
 from nabla_core.reporters.render import known_format, render
 from nabla_core.reporters.style import Style
+from nabla_core.severity import Severity
 
 __all__ = ["ReportLike", "dumps", "html", "junit", "markdown", "report_of", "sarif"]
 
-ReportLike = Report | str | Path
-"""A finished report, or the file that ``--format json=FILE`` wrote."""
+
+@runtime_checkable
+class Shown(Protocol):
+    """A result that is no report, but knows what one would show of it."""
+
+    issues: tuple[Issue, ...]
+    fail_on: Severity
+
+    @property
+    def rules_used(self) -> Sequence[str]:
+        """IDs of the rules that judged it."""
+
+    def sections(self) -> Iterable[Section]:
+        """Return what there is to see."""
+
+
+ReportLike = Report | Shown | str | Path
+"""A finished report, a result that can be shown, or the file that ``--format json=FILE`` wrote."""
 
 
 def report_of(source: ReportLike) -> Report:
-    """Return a report, read from its file if ``source`` is one.
+    """Return a report, read from its file if ``source`` is one, or made of a result.
 
     Raises:
         UsageError: it is neither, e.g. the result of a check.
@@ -30,10 +50,19 @@ def report_of(source: ReportLike) -> Report:
         return source
     if isinstance(source, (str, PathLike)):
         return read_report(Path(source))
+    if isinstance(source, Shown):
+        failed = any(issue.severity >= source.fail_on for issue in source.issues)
+        return Report(
+            issues=tuple(source.issues),
+            rules_used=tuple(source.rules_used),
+            sections=tuple(source.sections()),
+            fail_on=source.fail_on,
+            exit_code=int(failed),
+        )
     raise UsageError(
         f"{type(source).__name__} is no report: give what monitor.report(), run.finish() or "
-        "nabla.lint(...) returned, or the file that --format json=FILE wrote; the commands check, "
-        "precision and trace write theirs by --format html=FILE"
+        "nabla.lint(...) returned, or the file that --format json=FILE wrote; the command check "
+        "writes its own by --format html=FILE"
     )
 
 

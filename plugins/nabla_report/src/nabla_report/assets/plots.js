@@ -60,6 +60,11 @@
     return `#${[1, 3, 5].map((at) => mix(at).toString(16).padStart(2, "0")).join("")}`;
   });
 
+  const ink = (hex) => {
+    const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff";
+  };
+
   const dress = (figure) => {
     figure.background_fill_color = null;
     figure.border_fill_color = null;
@@ -187,23 +192,44 @@
       let [low, high] = [Infinity, -Infinity];
       for (const value of cells.value) { low = Math.min(low, value); high = Math.max(high, value); }
       if (plot.scale === "signed") { high = Math.max(Math.abs(low), Math.abs(high)); low = -high; }
-      if (low === high) { [low, high] = log ? [low / 2, high * 2] : [low - 1, high + 1]; }
+      if (low === high) { // of one number the half and the double, as long as there are such numbers
+        const room = Math.abs(low) / 2 || 1;
+        [low, high] = log ? [low / 2, Math.min(high * 2, Number.MAX_VALUE)] : [low - room, high + room];
+      }
+      if (log) { low = Math.max(low, 1e-300); high = Math.max(high, 2 * low); } // no ticks below
       const Mapper = log ? Bokeh.LogColorMapper : Bokeh.LinearColorMapper;
-      const mapper = new Mapper({ palette: shades(plot.scale === "signed" ? SIGNS : SIZES), low, high });
+      const palette = shades(plot.scale === "signed" ? SIGNS : SIZES);
+      const mapper = new Mapper({ palette, low, high });
+      const small = Math.max(rows, columns) <= 12; // as the drawing: its numbers can be read
       const figure = Bokeh.Plotting.figure({
-        height: Math.min(480, Math.max(200, 14 * rows + 80)), tools: TOOLS, active_drag: "box_zoom",
+        height: Math.min(520, Math.max(200, (small ? 34 : 14) * rows + 90)), tools: TOOLS, active_drag: "box_zoom",
         x_axis_label: plot.column_label, y_axis_label: plot.row_label,
         x_range: [-0.5, columns - 0.5], y_range: [-0.5, rows - 0.5],
       });
       const drawn = figure.rect({ field: "x" }, { field: "y" }, 1, 1, {
         source: new Bokeh.ColumnDataSource({ data: cells }),
-        fill_color: { field: "value", transform: mapper }, line_color: null,
+        fill_color: { field: "value", transform: mapper }, line_color: small ? colour("paper") : null,
       });
+      const room = Math.floor((innerWidth < 600 ? 24 : 84) / columns); // characters over a column
+      if (small && room >= 5) {
+        const share = (v) => { // halves, for the difference of two numbers may be none
+          const part = log ? Math.log(v / low) / Math.log(high / low) : (v / 2 - low / 2) / (high / 2 - low / 2);
+          return Math.min(1, Math.max(0, part || 0));
+        };
+        const text = cells.value.map((value) => `${Number(value.toPrecision(3))}`);
+        const tint = cells.value.map((value) => ink(palette[Math.round(255 * share(value))]));
+        figure.text({ field: "x" }, { field: "y" }, { field: "text" }, {
+          source: new Bokeh.ColumnDataSource({ data: { x: cells.x, y: cells.y, text, tint } }),
+          text_color: { field: "tint" }, text_font_size: "12px", text_align: "center", text_baseline: "middle",
+        });
+      }
       hover(figure, [
         [plot.row_label || "row", "@row"], [plot.column_label || "column", "@column"], ["value", "@value"],
       ], [drawn]);
       for (const grid of figure.center) grid.visible = false;
-      named(figure.below[0], some(plot.columns, 8, (i) => i, 10));
+      const names = some(plot.columns, small ? 12 : 8, (i) => i, small ? 18 : 10);
+      named(figure.below[0], names);
+      if (small && names.some(([, label]) => label.length > room)) figure.below[0].major_label_orientation = 0.6;
       named(figure.left[0], some(plot.rows, 24, (i) => rows - 1 - i));
       figure.add_layout(new Bokeh.ColorBar({
         color_mapper: mapper, background_fill_color: null, major_label_text_color: colour("soft"), width: 12,

@@ -36,13 +36,15 @@ class Drawing:
         caption: what it shows, in words.
         headings: of the table with the numbers.
         rows: of the table with the numbers.
-        is_table: its numbers can be read as they are, so that no script need draw it again.
+        shows_numbers: they can be read in the picture; the table is for who sees a plot instead.
+        is_table: there is nothing but cells, so that no script need draw it again.
     """
 
     picture: Html
     caption: str
     headings: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    shows_numbers: bool = False
     is_table: bool = False
 
 

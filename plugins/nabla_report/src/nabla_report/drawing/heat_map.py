@@ -28,9 +28,16 @@ def draw_heat_map(plot: HeatMap) -> Drawing:
         f"{plot.title}. {len(plot.rows)} by {len(plot.columns)} values{_reach(values, axis)}"
         f"{_blanks(plot, axis)}."
     )
-    small = max(len(plot.rows), len(plot.columns)) <= _READABLE_CELLS
-    if small or not plot.rows or not plot.columns:
+    if not plot.rows or not plot.columns:
         return Drawing(picture=_table(plot, axis), caption=caption, is_table=True)
+    if max(len(plot.rows), len(plot.columns)) <= _READABLE_CELLS:
+        return Drawing(
+            picture=_table(plot, axis),
+            caption=caption,
+            headings=(plot.row_label or "row", *plot.columns),
+            rows=list(_cells(plot)),
+            shows_numbers=True,
+        )
     return Drawing(
         picture=join([_picture(plot, axis, caption), _colour_bar(plot, axis)]),
         caption=caption,
@@ -133,6 +140,11 @@ def _cell(value: float | None, axis: Axis, colours: list[tuple[int, int, int]]) 
     colour = colours[level]
     style = f"background:rgb{colour};color:{ink(colour)}"
     return tag("td", f"{value:.3g}", style=style, class_="number")
+
+
+def _cells(plot: HeatMap) -> Iterator[list[str]]:
+    for name, row in zip(plot.rows, plot.values, strict=True):
+        yield [name, *("not measured" if v is None else number_label(v) for v in row)]
 
 
 def _rows(plot: HeatMap) -> Iterator[list[str]]:

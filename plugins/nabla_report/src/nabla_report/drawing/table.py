@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nabla_core.plots import Cell, Table
+from nabla_core.reporters.style import counted
 
 from ..markup import Html, tag
 from .axis import number_label
@@ -20,7 +21,7 @@ def draw_table(plot: Table) -> Drawing:
     title = tag("caption", plot.title, class_="unseen")
     table = tag("table", title, tag("thead", head), tag("tbody", *rows), class_="sortable")
     hidden = len(plot.rows) - len(rows)
-    caption = f"{len(plot.rows)} row{'' if len(plot.rows) == 1 else 's'}" + (
+    caption = counted(len(plot.rows), "row") + (
         f", of which {hidden} are not shown." if hidden else "."
     )
     picture = tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=plot.title)

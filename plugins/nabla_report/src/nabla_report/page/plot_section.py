@@ -116,7 +116,9 @@ def _caption(drawing: Drawing, note: str) -> Html:
     ]
     table = tag("table", tag("thead", head), tag("tbody", *rows))
     numbers = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Numbers")
-    return tag("figcaption", *parts, tag("details", tag("summary", "Numbers"), numbers))
+    look = "twin" if drawing.shows_numbers else None  # not twice: only beside an interactive plot
+    details = tag("details", tag("summary", "Numbers"), numbers, class_=look)
+    return tag("figcaption", *parts, details)
 
 
 def _marks(report: Report) -> Sequence[Mark]:
