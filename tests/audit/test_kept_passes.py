@@ -49,7 +49,7 @@ def beside_a_longer_one(endless, batches, steps):
 def test_a_pass_that_is_kept(audited, train, endless):
     issues = audited(lambda: train(endless, loader(), 20))
 
-    expected = [] if endless is forever else [("AUD502", "high")]
+    expected = [] if endless is forever else [("AUD502", "medium")]
     assert [(issue.rule, issue.severity.label) for issue in issues] == expected
     for issue in issues:
         assert "5 batches" in issue.message

@@ -162,6 +162,7 @@ def _cycled(replay: Replay, steps: int, step: int | None) -> Issue:
         step=step,
         where=where(replay.place, "itertools.cycle"),
         phase="data",
+        severity=Severity.MEDIUM,  # without augmentation some mean it so
         batches=Quantity(value=replay.batches, unit="batches", limit=_MIN_BATCHES),
         sampler=replay.sampler,
     )

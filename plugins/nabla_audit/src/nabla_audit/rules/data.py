@@ -50,7 +50,7 @@ EPOCH_ORDER_REPEATS = Rule(
     "Loaders made anew over one dataset count as one. Epochs that only evaluate, or that no common "
     "optimizer went through (two experiments with one seed), are not judged. Only orders that a "
     "torch sampler makes are seen. Of kept passes only those of itertools.cycle, three steps into "
-    "the second round.",
+    "the second round: MEDIUM, because some mean it so.",
     severity=Severity.HIGH,
     since="0.1",
     needs=("loaders",),
