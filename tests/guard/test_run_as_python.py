@@ -215,6 +215,7 @@ def test_a_program_that_ends_before_its_first_step_is_not_called_clean(tmp_path)
 
     assert watched.returncode == 2
     assert b"no optimizer step was seen: this is no clean result" in watched.stderr
+    assert watched.stderr.endswith(b"nothing was checked\n")
 
 
 def test_a_notebook_is_refused_with_what_to_do(tmp_path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from nabla_core.errors import InputError
 from nabla_core.problem import Problem
 from nabla_core.records import Event
-from nabla_core.report import Section
+from nabla_core.report import NotEvaluated, Section
 from nabla_core.rules import HOOK_RAISED
 from nabla_core.severity import Severity
 
@@ -145,8 +145,7 @@ def close_report(session: Session, outcome: Outcome) -> Report:
     report = session.finish()
     unseen = session.last_step < 0 and not report.issues
     if unseen:
-        sections = (*report.sections, _nothing_checked())
-        report = dataclasses.replace(report, sections=sections)
+        report = _without_verdict(report)
     if outcome.failed:
         return dataclasses.replace(report, exit_code=outcome.status & 0xFF)
     if unseen and report.exit_code == 0:
@@ -217,10 +216,20 @@ def _ending_event(outcome: Outcome, session: Session) -> Event:
     )
 
 
-def _nothing_checked() -> Section:
+def _without_verdict(report: Report) -> Report:
+    """Say of a report without a step that no rule has judged anything, and why."""
     reason = (
         "no optimizer step was seen"
         if "torch" in sys.modules
         else "the program never imported torch"
     )
-    return Section(title="Why there is no verdict", lines=(f"{reason}: this is no clean result",))
+    section = Section(
+        title="Why there is no verdict", lines=(f"{reason}: this is no clean result",)
+    )
+    undecided = [NotEvaluated(rule=rule, reason=reason) for rule in report.rules_used]
+    return dataclasses.replace(
+        report,
+        rules_used=(),
+        not_evaluated=(*report.not_evaluated, *undecided),
+        sections=(*report.sections, section),
+    )
