@@ -87,7 +87,8 @@ class Calm:
             return
         members = [found for found in record.records if found.wrote]
         same = good and pattern == record.pattern and members == record.members
-        record.regular = record.regular + 1 if same and _is_regular(members) else 0
+        regular = same and _is_regular(members, has_run=record.facts.closure)
+        record.regular = record.regular + 1 if regular else 0
         record.pattern, record.members = pattern, members
         for found in members:
             found.seen_writes = found.facts.writes
@@ -205,17 +206,23 @@ def _is_ordinary(record: OptimizerRecord) -> bool:
     """Whether there is something to apply, at some rate, and nobody wants a close look."""
     facts = record.facts
     applies = facts.gradient == "nonzero" and (not facts.rates or any(facts.rates))
-    return applies and not facts.closure and not record.curious
+    searches = facts.closure and sum(call.kind == "write" for call in facts.calls) != 1
+    return applies and not searches and not record.curious
 
 
-def _is_regular(members: list[GradientRecord]) -> bool:
-    """Whether all were written equally often by one optimizer's passes, and by nobody else."""
+def _is_regular(members: list[GradientRecord], *, has_run: bool) -> bool:
+    """Whether all were written equally often by one optimizer's passes, and by nobody else.
+
+    Args:
+        members: the parameters that were written.
+        has_run: the step that is being closed has changed them already, by its closure.
+    """
     if not members:
         return False
     passes = members[0].facts.writes - members[0].seen_writes
     return all(
         (parameter := found.ref()) is not None
-        and parameter._version == found.data_version
+        and parameter._version == found.data_version + found.per_step * has_run
         and sum(held.steps > 0 for held in found.facts.optimizers) == 1
         and found.facts.writes - found.seen_writes == passes
         and not found.carried

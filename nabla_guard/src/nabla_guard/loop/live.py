@@ -184,6 +184,8 @@ class LiveLoop:
             joined = self.gradients.joined(written)
             self.calm.written(written, call, self._loss(roots))
             self.watches.backward_ended(roots, joined, call)
+            if self.pending.record is not None:
+                self._look_inside(self.pending.record)
             return
         early = (
             written
@@ -195,9 +197,8 @@ class LiveLoop:
         call = Call(kind="write", place=place, backward=self.backwards)
         self.book.note_writes(written, self._loss(roots), call, flags)
         self.watches.backward_ended(roots, written, call)
-        stepping = self.pending.record
-        if stepping is not None and stepping.judged and self.pending.numbers is None:
-            self.closing.look_inside(stepping)
+        if self.pending.record is not None:
+            self._look_inside(self.pending.record)
 
     def gradients_cleared(self, owner: Optimizer | Module) -> None:
         """See :class:`.listener.Listener`."""
@@ -317,6 +318,11 @@ class LiveLoop:
         self._stepped.add(key)
         if held:
             self._begun.append(held)
+
+    def _look_inside(self, stepping: OptimizerRecord) -> None:
+        """A closure runs: look at its evaluation while the parameters are those it began with."""
+        if stepping.judged and self.pending.numbers is None:
+            self.closing.look_inside(stepping)
 
     def _loss(self, roots: Sequence[Tensor]) -> Tensor | None:
         """The scalar root of a backward pass, before loss scaling."""

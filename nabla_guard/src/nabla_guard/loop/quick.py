@@ -90,6 +90,7 @@ class QuickStep:
         """Whether nothing asks for more than a quick step can tell."""
         return (
             len(records) == 1
+            and not records[0].facts.closure
             and all(record is records[0] or record.idle for record in loop.book)
             and records[0].small
             and "param_norm" not in loop.wanted

@@ -7,7 +7,10 @@ enters and leaves while it is there are never taken for it.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,6 +74,9 @@ _DRAWS = frozenset(
 _ABLE: dict[str, bool] = {}  # whether a function of this name changes nothing but its result
 _GRADIENT = torch._C.TensorBase.__dict__["grad"]
 _MAX_NOTES = 64
+_OPTIMIZERS = os.path.dirname(torch.optim.__file__) + os.sep
+_OF_UPDATES = ("_init_group", "_single_tensor_", "_multi_tensor_", "_fused_")
+_UPDATES: dict[CodeType, bool] = {}
 _FRESH = frozenset({"rand_like", "randn_like", "randint_like", "empty_like"})
 
 
@@ -100,7 +106,7 @@ class StepRecorder(TorchFunctionMode):
         if not _length():
             _push(self)
             return
-        above = [_pop() for _ in range(_length())]
+        above = [mode for _ in range(_length()) if (mode := _pop()) is not self]
         if above and isinstance(above[-1], DeviceContext):
             _push(above.pop())
         _push(self)
@@ -130,6 +136,10 @@ class StepRecorder(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         if not self.on or torch.compiler.is_compiling() or in_transform():
+            return func(*args, **(kwargs or {}))
+        code = sys._getframe(1).f_code
+        if _UPDATES[code] if code in _UPDATES else _is_update(code):
+            self.on = False  # until the step is over: its closure has run, the rest is not noted
             return func(*args, **(kwargs or {}))
         if getattr(func, "__self__", None) is _GRADIENT and func.__name__ == "__get__":
             return self._read_gradient(func, args)
@@ -279,6 +289,13 @@ class StepRecorder(TorchFunctionMode):
         if attribute == "grad" and isinstance(first, Tensor):
             self._pin_gradient(first)
         return attribute == "grad" or (attribute == "requires_grad" and made)
+
+
+def _is_update(code: CodeType) -> bool:
+    """Whether a function is part of an update of torch: it runs when the closure has returned."""
+    own = code.co_filename.startswith(_OPTIMIZERS)
+    _UPDATES[code] = own and code.co_name.startswith(_OF_UPDATES)
+    return _UPDATES[code]
 
 
 def _has_tensors(value: object) -> bool:
