@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..facts import OptimizerFacts
 from ..loop.watch import Watch
+from ..taps.optimizers import is_of_torch
 
 if TYPE_CHECKING:
     from ..loop.book import OptimizerRecord
@@ -52,12 +53,14 @@ class VainRateWatch(Watch):
     def __init__(self, loop: LiveLoop) -> None:
         super().__init__(loop)
         self.rates: dict[tuple[int, str], VainRate] = {}
-        self._moved: set[int] = set()
+        self._unjudged: set[int] = set()
 
     def step_started(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """See :class:`.watch.Watch`."""
         facts = record.facts
-        if id(facts) in self._moved or not type(optimizer).__module__.startswith("torch.optim"):
+        if not facts.steps and not is_of_torch(optimizer):
+            self._unjudged.add(id(facts))
+        if id(facts) in self._unjudged:
             return
         for name, value in _written(optimizer):
             rate = self.rates.get((id(facts), name))
@@ -72,7 +75,7 @@ class VainRateWatch(Watch):
             rate.differing += len(rate.values) > 1 and value not in rate.used
 
     def _forget(self, facts: OptimizerFacts) -> None:
-        self._moved.add(id(facts))
+        self._unjudged.add(id(facts))
         for key in [key for key in self.rates if key[0] == id(facts)]:
             del self.rates[key]
 

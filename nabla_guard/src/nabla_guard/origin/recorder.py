@@ -76,7 +76,7 @@ _GRADIENT = torch._C.TensorBase.__dict__["grad"]
 _MAX_NOTES = 64
 _OPTIMIZERS = os.path.dirname(torch.optim.__file__) + os.sep
 _OF_UPDATES = ("_init_group", "_single_tensor_", "_multi_tensor_", "_fused_")
-_UPDATES: dict[CodeType, bool] = {}
+_OF_OPTIMIZERS: dict[str, bool] = {}  # by file name: code that is gone is not kept
 _FRESH = frozenset({"rand_like", "randn_like", "randint_like", "empty_like"})
 
 
@@ -138,7 +138,7 @@ class StepRecorder(TorchFunctionMode):
         if not self.on or torch.compiler.is_compiling() or in_transform():
             return func(*args, **(kwargs or {}))
         code = sys._getframe(1).f_code
-        if _UPDATES[code] if code in _UPDATES else _is_update(code):
+        if _OF_OPTIMIZERS.get(code.co_filename) is not False and _is_update(code):
             self.on = False  # until the step is over: its closure has run, the rest is not noted
             return func(*args, **(kwargs or {}))
         if getattr(func, "__self__", None) is _GRADIENT and func.__name__ == "__get__":
@@ -293,9 +293,8 @@ class StepRecorder(TorchFunctionMode):
 
 def _is_update(code: CodeType) -> bool:
     """Whether a function is part of an update of torch: it runs when the closure has returned."""
-    own = code.co_filename.startswith(_OPTIMIZERS)
-    _UPDATES[code] = own and code.co_name.startswith(_OF_UPDATES)
-    return _UPDATES[code]
+    own = _OF_OPTIMIZERS[code.co_filename] = code.co_filename.startswith(_OPTIMIZERS)
+    return own and code.co_name.startswith(_OF_UPDATES)
 
 
 def _has_tensors(value: object) -> bool:

@@ -24,7 +24,7 @@ from .wire import DECLINED
 if TYPE_CHECKING:
     from .wire import Wire
 
-__all__ = ["OptimizerTap", "living_optimizers", "parameters_of"]
+__all__ = ["OptimizerTap", "is_of_torch", "living_optimizers", "parameters_of"]
 
 _STEP_CODE = Optimizer.profile_hook_step(lambda *args: None).__code__  # of every hooked step
 
@@ -32,6 +32,11 @@ _STEP_CODE = Optimizer.profile_hook_step(lambda *args: None).__code__  # of ever
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters of all groups, in order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def is_of_torch(optimizer: Optimizer) -> bool:
+    """Whether torch itself wrote the optimizer: then its step is all of its update."""
+    return type(optimizer).__module__.startswith("torch.optim")
 
 
 def living_optimizers() -> list[Optimizer]:

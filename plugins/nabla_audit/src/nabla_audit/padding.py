@@ -11,7 +11,7 @@ from nabla_guard.facts import LoopFacts
 
 from .places import where
 from .rules.loss import LABELS_OUT_OF_RANGE
-from .streak import CONSECUTIVE, Streaks
+from .streak import CONSECUTIVE
 from .watches.padding import PaddingFacts, PaddingWatch
 
 __all__ = ["PaddingDetector"]
@@ -25,16 +25,13 @@ class PaddingDetector:
 
     def __init__(self, facts: LoopFacts) -> None:
         self._watch = facts.gather(PaddingWatch)
-        self._streaks = Streaks()
-        self._length = 0
+        self._in_a_row = 0
 
     def step(self, record: StepRecord) -> Iterable[Issue]:
         """Judge the losses that the step was made from."""
         seen = self._watch.seen
-        if not seen and not self._length:
-            return ()
-        length = self._length = self._streaks.count("padding", bool(seen), record.step)
-        return [_issue(seen[0], record.step)] if length == CONSECUTIVE else ()
+        self._in_a_row = self._in_a_row + 1 if seen else 0
+        return [_issue(seen[0], record.step)] if self._in_a_row == CONSECUTIVE else ()
 
 
 def _issue(found: PaddingFacts, step: int) -> Issue:

@@ -16,6 +16,7 @@ from nabla_guard.facts import Place
 from nabla_guard.loop.exact import sample_of
 from nabla_guard.loop.watch import EVERY_EVENT, Watch
 from nabla_guard.taps.instrument import INSTRUMENT
+from nabla_guard.taps.optimizers import is_of_torch, parameters_of
 from nabla_guard.taps.patching import Patches, Replacement
 from nabla_guard.taps.place import user_place
 
@@ -80,7 +81,7 @@ class LateEditWatch(Watch):
     def step_ended(self, record: OptimizerRecord, optimizer: Optimizer) -> None:
         """Keep samples of the gradients that the step has used."""
         self._used.pop(id(record.facts), None)
-        if record.judged and record.facts.steps <= _STEPS and _ends_with_its_step(optimizer):
+        if record.judged and record.facts.steps <= _STEPS and is_of_torch(optimizer):
             self._arm(True)
             self._used[id(record.facts)] = [
                 (found.ref, sample_of(grad, _MOST))
@@ -99,15 +100,16 @@ class LateEditWatch(Watch):
         self._used.clear()
 
     def _wrap_clear(self, original: Replacement) -> Replacement:
-        def zero_grad(owner: object, *args: object, **kwargs: object) -> object:
+        def zero_grad(owner: Optimizer | Module, *args: object, **kwargs: object) -> object:
             if self._used:
                 self.guarded(lambda: INSTRUMENT.keeper.unnoted(self._look, owner))
             return original(owner, *args, **kwargs)
 
         return zero_grad
 
-    def _look(self, owner: object) -> None:
-        cleared = set(map(id, _parameters_of(owner)))
+    def _look(self, owner: Optimizer | Module) -> None:
+        parameters = owner.parameters() if isinstance(owner, Module) else parameters_of(owner)
+        cleared = set(map(id, parameters))
         for key, used in tuple(self._used.items()):
             alive = [(held, kept) for ref, kept in used if (held := ref()) is not None]
             if alive and all(id(held) in cleared for held, _ in alive):
@@ -120,11 +122,6 @@ class LateEditWatch(Watch):
         edit.in_a_row = edit.in_a_row + 1 if edited else 0
         if edited:
             edit.gradients, edit.cleared_at = len(changed), user_place()
-
-
-def _ends_with_its_step(optimizer: Optimizer) -> bool:
-    """Whether nothing of its update comes after ``step``: others may go on to use gradients."""
-    return type(optimizer).__module__.startswith("torch.optim")
 
 
 def _gradient_of(parameter: Tensor) -> Tensor | None:
@@ -140,10 +137,3 @@ def _changed(parameter: Tensor, kept: Tensor) -> Tensor | None:
     now = sample_of(grad, _MOST)
     same = now.shape == kept.shape and torch.allclose(now, kept, rtol=0, atol=0, equal_nan=True)
     return None if same else grad
-
-
-def _parameters_of(owner: object) -> list[Tensor]:
-    if isinstance(owner, Module):
-        return list(owner.parameters())
-    groups = owner.param_groups if isinstance(owner, Optimizer) else []
-    return [parameter for group in groups for parameter in group["params"]]
